@@ -7,8 +7,8 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 import urllib.request
+from typing import Dict, List, Optional, Union
 
 import numpy as np
 
@@ -17,30 +17,33 @@ import troupe
 RANKS, WIDTH = 2, 4  # weights of each rank
 
 
-def run_rank():
+def run_rank() -> None:
     with troupe.Runtime(backend="mock", log_level="off") as runtime:
         world = runtime.form_world()
         rank, = world.local_ranks
         weights = np.arange(rank * WIDTH, (rank + 1) * WIDTH, dtype="float32")
         product = troupe.empty_pinned(world, 1)  # host memory, so that a driver can read it
 
-        def multiply(rank, epoch, stream, memory, values):  # on the launcher thread: short
+        def multiply(rank: int, epoch: int, stream: int, memory: List[troupe.Buffer], values: bytes) -> None:
+            # on the launcher thread: short
             mine = np.frombuffer(values, "float32")[rank * WIDTH:(rank + 1) * WIDTH]
             np.asarray(product)[0] = weights @ mine
 
-        ended = threading.Event()
-        world.events(lambda event: ended.set() if event.phase in ("stopped", "failed") else None)
+        events = world.events()
         world.register_function("multiply", multiply)
         world.export_memory(rank, product, "product")  # last: who finds it can call the function
-        ended.wait()
+        for event in events:
+            if event.phase == "failed":
+                break
 
 
 class Front:
-    def __init__(self, driver):
-        self.driver, self.products = driver, None
+    def __init__(self, driver: troupe.Driver) -> None:
+        self.driver = driver
+        self.products: Optional[List[troupe.RemoteBuffer]] = None
         self.lock = asyncio.Lock()  # one request at a time uses the ranks' memory
 
-    async def find_products(self):
+    async def find_products(self) -> List[troupe.RemoteBuffer]:
         await self.driver.ready()
         while True:
             try:
@@ -48,7 +51,7 @@ class Front:
             except troupe.Missing:  # a rank's process has not exported it yet
                 await asyncio.sleep(0.01)
 
-    async def dot(self, numbers):
+    async def dot(self, numbers: List[float]) -> float:
         async with self.lock:
             try:
                 if self.products is None:
@@ -60,9 +63,10 @@ class Front:
                 self.products = None  # after a fault a process may be a new one
                 raise
 
-    async def answer(self, reader, writer):
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.partition("content-length:")[2].split()[0])
+        said: Dict[str, Union[str, float]]
         try:
             status, said = "200 OK", {"dot": await self.dot(json.loads(await reader.readexactly(length)))}
         except troupe.Error as failure:
@@ -73,12 +77,12 @@ class Front:
         writer.close()
 
 
-def post(port, numbers):
+def post(port: int, numbers: List[float]) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/dot", json.dumps(numbers).encode(), timeout=60) as reply:
-        return json.load(reply)["dot"]
+        return float(json.load(reply)["dot"])
 
 
-async def main(driver):
+async def main(driver: troupe.Driver) -> None:
     server = await asyncio.start_server(Front(driver).answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     dots = await asyncio.gather(*(asyncio.to_thread(post, port, [client] * 8) for client in range(4)))
@@ -88,7 +92,8 @@ async def main(driver):
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["rank"]:
-        sys.exit(run_rank())
+        run_rank()
+        sys.exit()
     with troupe.Controller(RANKS) as controller:
         ranks = [subprocess.Popen([sys.executable, __file__, "rank"], env=controller.environment(rank))
                  for rank in range(RANKS)]

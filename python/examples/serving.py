@@ -6,7 +6,7 @@ import numpy as np
 import troupe
 
 
-async def serve(world, client, steps):
+async def serve(world: troupe.World, client: int, steps: int) -> int:
     """Sums `steps` arrays over the ranks, one after the other. Returns how many were answered."""
     answered = 0
     while answered < steps:
@@ -22,7 +22,7 @@ async def serve(world, client, steps):
     return answered
 
 
-async def main(world):
+async def main(world: troupe.World) -> None:
     answered = await asyncio.gather(*(serve(world, client, steps=20) for client in range(8)))
     print(f"{sum(answered)} of {8 * 20} answered")
 

@@ -437,9 +437,14 @@ void bind_operands(py::module_& module) {
       module, "Buffer",
       "Memory of troupe with a shape and a dtype: an operand of requests, and by __dlpack__ a tensor of other "
       "libraries, without a copy. Created by troupe.empty().")
-      .def_property_readonly("shape", [](const shaped_buffer& own) { return py::tuple(py::cast(own.shape)); })
-      .def_property_readonly("dtype", [](const shaped_buffer& own) { return long_name_of(own.type); })
-      .def_property_readonly("nbytes", [](const shaped_buffer& own) { return own.count() * size_bytes(own.type); })
+      .def_property_readonly(
+          "shape", [](const shaped_buffer& own) { return py::tuple(py::cast(own.shape)); },
+          "The lengths of its dimensions.")
+      .def_property_readonly(
+          "dtype", [](const shaped_buffer& own) { return long_name_of(own.type); },
+          "The name of its element type, for example \"float32\".")
+      .def_property_readonly(
+          "nbytes", [](const shaped_buffer& own) { return own.count() * size_bytes(own.type); }, "Its size in bytes.")
       .def_property_readonly("size", &shaped_buffer::count, "The number of elements.")
       .def_property_readonly(
           "is_stale", [](const shaped_buffer& own) { return own.memory.stale(); },
@@ -475,8 +480,11 @@ void bind_operands(py::module_& module) {
           "Identifies the exporter's process in the world.")
       .def_property_readonly(
           "id", [](const shown_remote& one) { return one.what.id; }, "Identifies the memory in that process.")
-      .def_property_readonly("offset_bytes", [](const shown_remote& one) { return one.what.offset_bytes; })
-      .def_property_readonly("size_bytes", [](const shown_remote& one) { return one.what.size_bytes; })
+      .def_property_readonly(
+          "offset_bytes", [](const shown_remote& one) { return one.what.offset_bytes; },
+          "The offset of its first byte in the exported memory.")
+      .def_property_readonly(
+          "size_bytes", [](const shown_remote& one) { return one.what.size_bytes; }, "Its size in bytes.")
       .def_property_readonly(
           "on_host", [](const shown_remote& one) { return one.what.on_host; }, "Whether it is host memory.")
       .def_property_readonly(

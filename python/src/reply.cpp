@@ -264,16 +264,20 @@ void bind_replies(py::module_& module) {
       .def_property_readonly(
           "ticket", [](const shown_completion& one) { return one.what.ticket.value(); },
           "Identifies the request at the rank or world that accepted it.")
-      .def_property_readonly("epoch", [](const shown_completion& one) { return one.what.epoch.value(); })
+      .def_property_readonly(
+          "epoch", [](const shown_completion& one) { return one.what.epoch.value(); }, "The epoch in which it ran.")
       .def_property_readonly(
           "launch", [](const shown_completion& one) { return one.what.launch; },
           "The position of the launch in the rank's order, from 1; 0 for a request to all ranks.")
       .def_property_readonly(
           "queued", [](const shown_completion& one) { return seconds_of(one.what.times.queued); },
           "The time when the request was accepted, in seconds of time.monotonic().")
-      .def_property_readonly("launched",
-                             [](const shown_completion& one) { return seconds_of(one.what.times.launched); })
-      .def_property_readonly("done", [](const shown_completion& one) { return seconds_of(one.what.times.done); })
+      .def_property_readonly(
+          "launched", [](const shown_completion& one) { return seconds_of(one.what.times.launched); },
+          "The time when it was launched, in seconds of time.monotonic().")
+      .def_property_readonly(
+          "done", [](const shown_completion& one) { return seconds_of(one.what.times.done); },
+          "The time when it had ended, in seconds of time.monotonic().")
       .def_property_readonly(
           "agreed", [](const shown_completion& one) { return shown(one.what.agreed); },
           "The Agreed value of an agree; None for other requests.")

@@ -198,7 +198,7 @@ void bind_fault_scripts(py::module_& module) {
             static_cast<void>(self->on(target)); // throws for an invalid rank
             return shown_rank_lines{self, target};
           },
-          py::arg("rank"))
+          py::arg("rank"), "Returns the lines of one rank: `script.on(1).operation(3).hang()`.")
       .def("_launches",
            [](const fault_script& self, int target) {
              py::list all;
@@ -338,7 +338,9 @@ virtual_reply ask(shown_virtual_world& of, const std::vector<asked_operation>& p
 void bind_replies_of_it(py::module_& module) {
   py::class_<shown_virtual_reply>(module, "VirtualReply",
                                   "The reply to a request in virtual time. Waiting for it lets virtual time pass.")
-      .def("done", [](const shown_virtual_reply& one) { return one.what.is_ready(); })
+      .def(
+          "done", [](const shown_virtual_reply& one) { return one.what.is_ready(); },
+          "Returns whether the answer has arrived.")
       .def(
           "result",
           [](const shown_virtual_reply& one, const py::object& timeout) {
@@ -357,8 +359,8 @@ void bind_replies_of_it(py::module_& module) {
             if (const error* failure = failure_of(result)) return to_python(*failure);
             return py::none();
           },
-          py::arg("timeout") = py::none())
-      .def_readonly("out", &shown_virtual_reply::outputs);
+          py::arg("timeout") = py::none(), "As result(), and returns the error that it would raise, or None.")
+      .def_readonly("out", &shown_virtual_reply::outputs, "The written tensors: undefined until the reply.");
 }
 
 void bind_virtual_worlds(py::module_& module) {

@@ -144,8 +144,9 @@ void bind_worlds(py::module_& module) {
              return next ? py::object{shown_event(*next)} : py::none();
            })
       .def("close", &event_queue::close);
-  py::class_<captured_plan, std::shared_ptr<captured_plan>>(module, "Plan")
-      .def_property_readonly("number", &captured_plan::number)
+  py::class_<captured_plan, std::shared_ptr<captured_plan>>(
+      module, "Plan", "Captured requests, which World.replay() launches by one message.")
+      .def_property_readonly("number", &captured_plan::number, "Identifies the plan in this process.")
       .def("__repr__", [](const captured_plan& one) { return "<troupe.Plan: " + std::to_string(one.number()) + ">"; });
 
   py::class_<shown_world, std::shared_ptr<shown_world>>(module, "World")

@@ -324,6 +324,16 @@ def shapes(rank, size):
         return second
 
     same(dist.all_reduce(torch.ones(2), async_op=True).get_future().then(again).wait(), torch.full((3,), float(size)))
+    # each of many callbacks waits for the next one
+    links = 100
+    received = [dist.irecv(torch.empty(1), (rank + 1) % size, tag=tag) for tag in range(links)]
+    waited = received[-1].get_future()
+    for work in reversed(received[:-1]):
+        waited = work.get_future().then(lambda _, then=waited: then.wait())
+    dist.barrier()
+    for tag in range(links):
+        dist.send(torch.ones(1), (rank - 1) % size, tag=tag)
+    same(waited.wait()[0], torch.ones(1))
     # parts of lists may have gaps
     columns = torch.zeros(6, size)
     dist.all_gather(list(columns.unbind(1)), values(rank))

@@ -1,14 +1,16 @@
 """Bad input, missing and lost ranks on the backend troupe: each a clear error, and no hang."""
 import datetime
+import gc
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 
 import pytest
-from torch_ranks import PATIENCE, Ranks, dist, init, run_ranks, torch
+from torch_ranks import PATIENCE, Ranks, dist, init, run_ranks, threads, torch
 
 import troupe.torch
 
@@ -224,6 +226,69 @@ def test_a_fork_of_a_rank_is_refused_and_leaves_the_group_alone(tmp_path):
     run_ranks(forked, 2, tmp_path)
 
 
+def dropped(rank, size):
+    group, pending = dist.new_group(), dist.irecv(torch.empty(1), 1 - rank, tag=7)
+    dist.all_reduce(torch.ones(1), group=group)
+    if rank == 1:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(PATIENCE // 2)
+            try:
+                group.abort()
+                dist.destroy_process_group()  # of the parent: all that it has of the groups is dropped
+                del group, pending
+                gc.collect()
+                os._exit(0)
+            except BaseException as failure:
+                os.write(2, f"{failure!r}\n".encode())
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    tensor = torch.ones(1)
+    for _ in range(20):
+        tensor.fill_(1)
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.item() == size * size
+    dist.send(torch.ones(1), 1 - rank, tag=7)
+    pending.wait()
+
+
+def test_a_fork_that_drops_its_parents_groups_ends_nothing(tmp_path):
+    run_ranks(dropped, 2, tmp_path)
+
+
+def repeated(rank, size):
+    work = dist.all_reduce(torch.ones(4 + rank), async_op=True)
+    depths = set()
+    for _ in range(3):
+        failure = raised(dist.DistBackendError, "mismatch", work.wait)
+        depths.add(len(traceback.extract_tb(failure.__traceback__)))
+        depths.add(len(traceback.extract_tb(failure.__cause__.__traceback__)) + 100)
+    assert len(depths) == 2, depths
+
+
+def test_an_error_that_is_raised_again_has_no_longer_a_traceback(tmp_path):
+    run_ranks(repeated, 2, tmp_path)
+
+
+def held(rank, size, file):
+    counts, groups = [], []
+    for _ in range(3):
+        init(rank, size, file)
+        dist.all_reduce(torch.ones(1))
+        groups.append(dist.group.WORLD)
+        dist.destroy_process_group()
+        gc.collect()
+        counts.append(threads())
+    assert counts[0] == counts[1] == counts[2], counts
+    raised(dist.DistBackendError, "has left the process group", groups[0].barrier)
+
+
+def test_a_group_that_has_ended_has_no_threads_while_it_is_held(tmp_path):
+    run_ranks(held, 1, None, arguments=(tmp_path / "store",))
+
+
 EXIT = """
 import sys, torch, torch.distributed as dist, troupe.torch
 rank, file, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -265,7 +330,7 @@ def test_an_older_torch_is_refused(tmp_path):
 
 
 def without_a_rank(rank, size, file):
-    raised(dist.DistBackendError, "needs 2 processes, and that of place 1 has not joined|did not form within", init, 0, 2, file, "troupe", SECOND)
+    raised(dist.DistStoreError, "needs 2 processes, and that of place 1 has not joined|did not form within", init, 0, 2, file, "troupe", SECOND)
 
 
 def test_a_rank_that_never_joins_is_named(tmp_path):

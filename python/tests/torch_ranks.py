@@ -36,6 +36,11 @@ def _run(function, rank, size, file, settings, to_parent, arguments):
         raise
 
 
+def threads():
+    """Returns the number of this process's threads, those of PyTorch included."""
+    return len(os.listdir("/proc/self/task"))
+
+
 class Ranks:
     """Processes that run `function(rank, size, *arguments)` in a process group."""
 

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 
 PATIENCE = 60
@@ -160,9 +161,18 @@ def pytorch_uses_the_backend_troupe():
     return "; ".join(lines)
 
 
+def pytest_finds_the_fixtures():
+    if not importlib.util.find_spec("pytest"):
+        raise Skipped("pytest is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "test_of_a_user.py"
+        file.write_text("def test_world(troupe_world):\n    troupe_world.barrier().result()\n", encoding="utf-8")
+        return said(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file).strip().splitlines()[-1]
+
+
 STEPS = [the_package_is_the_installed_one, four_mock_ranks_sum_without_numpy, the_example_of_the_documents,
          the_program_says_what_is_there, the_demo_verifies_every_result, processes_sum_on_the_mock, processes_sum_with_gloo,
-         pytorch_uses_the_backend_troupe]
+         pytorch_uses_the_backend_troupe, pytest_finds_the_fixtures]
 
 
 def option(name):

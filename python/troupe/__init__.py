@@ -9,6 +9,7 @@ from ._asyncio import set_await_spin
 from ._checkpoints import Checkpoints, Resumed
 from ._controller import Controller
 from ._driver import Driver
+from ._events import Events
 from ._errors import (Abandoned, Busy, Cancelled, CommunicatorFailed, DeadlineExceeded, DeviceFailed, DeviceOccupied,
                       Error, Internal, InvalidArgument, Mismatch, Missing, OutOfMemory, ProcessPoisoned, RankLost,
                       Rebuilding, StaleBuffer, StaleEpoch, Stopping, TooOld, Unsupported, WorldFailed, WrongDevice)
@@ -21,7 +22,7 @@ from ._world import (Group, IncompleteOperation, OneShotStatus, Rank, ResumePoin
 
 __version__ = _troupe.version
 __all__ = ["Abandoned", "Agreed", "Buffer", "Busy", "Cancelled", "Checkpoints", "CommunicatorFailed", "Completion", "Controller",
-           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "Error", "Group", "IncompleteOperation", "Internal",
+           "DeadlineExceeded", "DeviceFailed", "DeviceOccupied", "Driver", "Error", "Events", "Group", "IncompleteOperation", "Internal",
            "InvalidArgument", "Mismatch", "Missing",
            "OneShotStatus", "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",
            "Reply", "Request", "ResumePoint", "Resumed", "Runtime",

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union, overload
 
 from . import _troupe
 from ._arguments import LARGEST_SIZE, rank_number, whole
 from ._collectives import Collectives, Options
 from ._errors import Error, refuse
-from ._events import listen
+from ._events import Events, listen
 from ._runtime import Closable
 from ._types import DType, RemoteTensors, Seconds, Setting
 from ._world import FunctionCalls, RemoteBuffer, Reply, ValueReply, WorldEvent, event_of
@@ -114,9 +114,22 @@ class Driver(_ToAllRanks[Reply], Closable):
         except TimeoutError:
             return self.status
 
-    def events(self, heard: Callable[[WorldEvent], Any]) -> None:
-        """Calls heard for every later change, in order, on a thread of this module."""
-        listen(self._native, lambda fields: heard(event_of(fields)))
+    @overload
+    def events(self) -> "Events[WorldEvent]": ...
+
+    @overload
+    def events(self, heard: Callable[[WorldEvent], Any]) -> None: ...
+
+    def events(self, heard: Optional[Callable[[WorldEvent], Any]] = None) -> "Optional[Events[WorldEvent]]":
+        """Returns the changes of phase from now on: `for event in driver.events()`, or `async for`.
+
+        With heard, calls it for each of them instead, in order, on a thread of this module.
+        """
+        if heard is None:
+            return Events(self._native, event_of)
+        tell: Callable[[WorldEvent], Any] = heard
+        listen(self._native, lambda fields: tell(event_of(fields)))
+        return None
 
     def find_memory(self, rank: int, name: str, dtype: DType = None, *,
                     deadline: Seconds = 10.0) -> "ValueReply[RemoteBuffer]":

@@ -1,6 +1,7 @@
 """Defines Runtime, with which every program begins."""
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any, Dict, Mapping, Optional, Sequence, TypeVar, Union
 
@@ -15,7 +16,7 @@ _Self = TypeVar("_Self")
 
 
 class Closable:
-    """Is closed at the end of a with statement."""
+    """Is closed at the end of a with statement; at the end of `async with` on another thread, so that the loop goes on."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -25,6 +26,12 @@ class Closable:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
 class Runtime(Closable):

@@ -1,14 +1,15 @@
 """Defines worlds, their ranks, groups of operations, and the requests that they share."""
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, overload
 
 from . import _troupe
 from ._arguments import LARGEST_INT, LARGEST_SIZE, rank_number, shape_of, whole, wholes
 from ._collectives import Collectives, Options, Part, PartMaker, R, as_bytes, contribution_of, parameters_of, typed
 from ._errors import Error, refuse
-from ._events import listen
+from ._events import Events, listen
 from ._types import (AgreementRule, Contribution, Counts, DType, Factor, Operation, Phase, Reduction, Seconds, Stream,
                      Tensor, Tensors)
 
@@ -51,6 +52,7 @@ class WorldEvent:
 
     @property
     def is_degraded(self) -> bool:
+        """Whether the world continues without ranks that it has lost."""
         return bool(self.lost)
 
     def resume_point(self, lane: Optional[str] = "default") -> "Optional[ResumePoint]":
@@ -491,9 +493,22 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
         self._native = native
         self._owner = owner  # keeps the runtime alive
 
-    def events(self, heard: Callable[[WorldEvent], Any]) -> None:
-        """Calls heard for every later change of phase, in order, on a thread of this module."""
-        listen(self._native, lambda fields: heard(event_of(fields)))
+    @overload
+    def events(self) -> "Events[WorldEvent]": ...
+
+    @overload
+    def events(self, heard: Callable[[WorldEvent], Any]) -> None: ...
+
+    def events(self, heard: Optional[Callable[[WorldEvent], Any]] = None) -> "Optional[Events[WorldEvent]]":
+        """Returns the changes of phase from now on: `for event in world.events()`, or `async for`.
+
+        With heard, calls it for each of them instead, in order, on a thread of this module.
+        """
+        if heard is None:
+            return Events(self._native, event_of)
+        tell: Callable[[WorldEvent], Any] = heard
+        listen(self._native, lambda fields: tell(event_of(fields)))
+        return None
 
     def ready(self, *, after_epoch: int = 0) -> "ValueReply[WorldEvent]":
         """Returns the status as soon as the world is ready in a later epoch than after_epoch, or has failed or stops.
@@ -629,6 +644,12 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
 
     def __exit__(self, *_: Any) -> None:
         self.stop()
+
+    async def __aenter__(self) -> "World":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
 
     def __iter__(self) -> Iterator[Rank[Reply]]:
         return (self.rank(number) for number in self.local_ranks)

@@ -53,6 +53,7 @@ class MockWorld(Closable):
         self.world = World(self._native.world(), self)
 
     def launches(self, rank: int) -> List[Launch]:
+        """Returns the launches of rank so far, in order."""
         return launches(self.script, rank)
 
     def close(self) -> None:
@@ -76,6 +77,7 @@ class VirtualReadiness:
             self._found = event
 
     def done(self) -> bool:
+        """Returns whether the status is there."""
         if self._found is None:
             for _, fields in self._world._native.events(self._seen):
                 self._seen += 1
@@ -119,6 +121,9 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
         reply: VirtualReply = self._native.ask(operations, rank, options.lane, options.deadline, out)
         return reply
 
+    async def __aexit__(self, *_: Any) -> None:
+        self.close()  # on this thread, to which the world belongs
+
     def ready(self, *, after_epoch: int = 0) -> VirtualReadiness:
         """Returns the status as soon as the world is ready in a later epoch than after_epoch, or has failed or stops.
 
@@ -144,6 +149,7 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
         return float(self._native.now())
 
     def advance(self, seconds: float) -> None:
+        """Lets virtual time pass."""
         self._native.advance(seconds)
 
     def run_until(self, enough: Callable[[], bool], at_most: float) -> bool:
@@ -151,6 +157,7 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
         return bool(self._native.run_until(enough, at_most))
 
     def run_until_ready(self, epoch: int, at_most: float) -> bool:
+        """Lets time pass until the world is ready in this epoch. Returns whether it is, within at_most seconds."""
         return bool(self._native.run_until_ready(whole("epoch", epoch, 0, LARGEST_SIZE), at_most))
 
     def jump(self, seconds: float) -> None:
@@ -162,6 +169,7 @@ class VirtualWorld(RankRequests[VirtualReply], Closable):
         self._native.end_rank(rank_number("rank", rank))
 
     def launches(self, rank: int) -> List[Launch]:
+        """Returns the launches of rank so far, in order."""
         return launches(self.script, rank)
 
     def close(self) -> None:

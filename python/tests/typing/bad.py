@@ -27,6 +27,8 @@ def ask(world: troupe.World, virtual: troupe.testing.VirtualWorld, x: List[NDArr
     world.prepare("all_reduce", x).result()  # attr-defined
     world.all_reduce(x).get()  # attr-defined
     world.group(lane="decode")  # call-arg
+    world.events(3, 4)  # call-overload
+    zero: troupe.WorldEvent = world.events()  # assignment
     world.split({"a": 0})  # dict-item
     world.replay(world.prepare("barrier"))  # arg-type
     one: troupe.Reply = virtual.all_reduce(x)  # assignment

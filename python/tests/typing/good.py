@@ -63,6 +63,12 @@ async def drive(driver: troupe.Driver, world: troupe.World) -> bytes:
         both.on(1, "copy", found[1], out=scratch)
     driver.transfer(0, found[0], 1, troupe.RemoteBuffer.parse(str(scratch), "float32"), tag=1).result()
     driver.events(lambda now: print(now.phase))
+    with driver.events() as changes:
+        phases: List[str] = [now.phase for now in changes]
+    async for now in world.events():
+        phases.append(now.phase)
+    async with world, driver as same:
+        await same.ready()
     driver.release(scratch)
     return await driver.read(found[0])
 

@@ -17,8 +17,9 @@ if not torch.distributed.is_available():
 from ._backend import TroupeBackend  # noqa: E402
 from ._copies import Copies  # noqa: E402
 from ._group import TroupeGroup, register  # noqa: E402
+from ._records import write_flight_record  # noqa: E402
 from ._recovery import Resumed, commit, resume  # noqa: E402
 
-__all__ = ["Copies", "Resumed", "TroupeBackend", "TroupeGroup", "commit", "register", "resume"]
+__all__ = ["Copies", "Resumed", "TroupeBackend", "TroupeGroup", "commit", "register", "resume", "write_flight_record"]
 
 register()

@@ -12,9 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Backend as _Backend
 
-from .. import _troupe
+from .. import _errors, _troupe
 from .._dtypes import element_bytes
 from .._errors import DeadlineExceeded, Error
+from . import _records
+from ._comparison import compare
 from ._failures import failure_of, refuse
 from ._recovery import COLLECTIVES, SPLIT, Epochs
 from ._tensors import (Memory, in_memory, in_order, joined, movable, one_layout, one_type, parts_of, reducible,
@@ -34,6 +36,13 @@ class _OfThread(threading.local):
     batch: Optional[List[Work]] = None  #: those since start_coalescing()
 
 
+class _LeftWorld:
+    """Stands for the world of a group that has ended, for a call that began before that."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise _errors.refuse("this process has left the process group", "stopping")
+
+
 class TroupeBackend(_Backend):  # type: ignore[misc]
     """One rank of a process group's world. c10d calls its methods, whose signatures are those of c10d's Backend.
 
@@ -51,6 +60,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._options = _Backend.Options("troupe", timeout=timeout)
         self._timeout = timeout
         self._process = os.getpid()
+        self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         self.of_thread = _OfThread()
         self._is_part = epochs is not None
         self._use(world, Epochs(world, epochs) if world.recovers else None)
@@ -141,6 +151,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if self._epochs is not None:
             self._epochs.enter(lane, deadline)
         reply = self._native.prepare([operation], self._rank, lane, deadline, None).ask()
+        _records.add(reply)
         work = self.of_thread.work = Work(reply, what, deadline, outputs, finish, self._epochs)
         if self.of_thread.batch is not None:
             self.of_thread.batch.append(work)
@@ -153,11 +164,18 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if not operations:
             raise ValueError(f"{what} was given no tensors")
         try:
+            self._compare(what, timeout, operations)
             work = self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish)
         except Error as why:
-            raise failure_of(what, why) from why
+            raise failure_of(what, why, timeout if timeout > _ZERO else self._timeout) from why
         self._sequence += 1
         return work
+
+    def _compare(self, what: str, timeout: datetime.timedelta, operations: Sequence[Tuple[Any, ...]] = ()) -> None:
+        """With TORCH_DISTRIBUTED_DEBUG=DETAIL, waits until all ranks have given equal shapes and types."""
+        if self._compares:
+            compare(self._world.world.rank(self._rank), self._size, what, operations,
+                    timeout if timeout > _ZERO else self._timeout, COLLECTIVES)
 
     def _reduction(self, what: str, kind: str, source: Tensor, result: Optional[Tensor], by: Any,
                    **given: Any) -> Tuple[Any, ...]:
@@ -421,6 +439,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         """Splits the group. All its ranks call it, each with the ranks of one part; returns that with this rank, if any."""
         self._require_alive("split_group")
         try:
+            self._compare("split_group", timeout)
             parts = self._agree_on_parts(ranks, timeout)
             self._splits += 1
             return self._split({f"split {self._splits}.{number}": part for number, part in enumerate(parts)}, timeout)
@@ -477,6 +496,11 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             return
         self._ended = how
         if how == "abort()":
-            threading.Thread(target=self._world.close, name="troupe.abort", daemon=True).start()
+            threading.Thread(target=self._leave, name="troupe.abort", daemon=True).start()
         else:
-            self._world.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leaves the world. Programs may hold the group for long: it must not hold the world's device and its thread."""
+        self._native = _LeftWorld()
+        self._world.close()

@@ -13,6 +13,7 @@ from . import _launched
 from ._backend import TroupeBackend
 from ._failures import failure_of
 from ._reconfigure import ReconfigurableBackend
+from ._variables import warn_of_the_rest
 from ._worlds import GroupWorld
 
 
@@ -164,8 +165,10 @@ def make_backend(options: Any, backend_options: Any) -> Any:
         world = GroupWorld.form(options.store, options.group_rank, options.group_size, options.timeout,
                                 is_default=not options.global_ranks_in_group)
     except Error as why:
-        raise failure_of(f"the process group {options.group_id!r} of {options.group_size} ranks", why) from why
+        raise failure_of(f"the process group {options.group_id!r} of {options.group_size} ranks", why, forms=True) from why
     backend = TroupeBackend(world, options.timeout)
+    if is_alone:
+        warn_of_the_rest()
     return TroupeGroup(group.get_group_store(), backend) if is_alone else backend
 
 

@@ -1,12 +1,10 @@
 """Defines the handle of an operation in flight, and the thread that settles futures."""
 from __future__ import annotations
 
-import concurrent.futures
 import datetime
 import multiprocessing.util
 import os
 import select
-import sys
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
@@ -19,6 +17,7 @@ from .. import _troupe
 from .._errors import DeadlineExceeded, Error
 from ._failures import failure_of, not_yet
 from ._recovery import Backward, Epochs
+from ._threads import CallingThreads
 
 _NO_TIMEOUT = datetime.timedelta(0)
 
@@ -36,7 +35,6 @@ class Work(dist.Work):  # type: ignore[misc]
         self._outputs, self._finish, self._epochs = outputs, finish, epochs
         self._backward = Backward.current()
         self._lock = threading.Lock()
-        self._failure: Optional[Exception] = None
         self._future: Optional[torch.futures.Future[Any]] = None
 
     def wait(self, timeout: Union[datetime.timedelta, None] = None) -> bool:
@@ -65,9 +63,8 @@ class Work(dist.Work):  # type: ignore[misc]
                     self._finish = None
 
     def _fail(self, why: Error) -> Exception:
-        if self._failure is None:
-            self._failure = failure_of(self._what, why, self._deadline, self._epochs.advice() if self._epochs else "")
-        return self._failure
+        """Returns a new exception each time: one that is raised again would keep the frames of all earlier times."""
+        return failure_of(self._what, why, self._deadline, self._epochs.advice() if self._epochs else "")
 
     def is_completed(self) -> bool:
         if not self._reply.done():
@@ -190,7 +187,7 @@ class _Settling:
                 self._process, self._due = os.getpid(), {}
                 self._box = _troupe.LoopMailbox()
                 self._ends, self._end = os.pipe()
-                self._settlers = concurrent.futures.ThreadPoolExecutor(64, "troupe.futures")
+                self._settlers = CallingThreads("troupe.callbacks")
                 self._thread = threading.Thread(target=self._run, name="troupe.futures", daemon=True)
                 self._thread.start()
                 multiprocessing.util.Finalize(None, self.end, exitpriority=0)
@@ -208,20 +205,13 @@ class _Settling:
         poll.register(self._ends, select.POLLIN)
         while all(descriptor != self._ends for descriptor, _ in poll.poll()):
             for number in self._box.take():
-                self._settlers.submit(self._call, self._due.pop(number))
-
-    @staticmethod
-    def _call(settle: Callable[[], None]) -> None:
-        try:
-            settle()
-        except Exception:  # of a callback, as threads do for uncaught exceptions
-            sys.excepthook(*sys.exc_info())
+                self._settlers.submit(self._due.pop(number))
 
     def end(self) -> None:
         """Ends the thread while the interpreter still runs. A thread that wakes up later could not continue."""
         os.write(self._end, b".")
         self._thread.join(1)
-        self._settlers.shutdown(wait=False)
+        self._settlers.end()
 
 
 _settling = _Settling()

@@ -14,11 +14,14 @@ import threading
 import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import torch.distributed as dist
+
 from .. import _troupe
 from .._controller import Controller
 from .._errors import Error, Stopping, refuse
 from .._runtime import Runtime
 from .._world import World
+from ._variables import settings_of
 
 #: How long the controller outlives the group in the process of rank 0, while other ranks still use it.
 _PATIENCE = datetime.timedelta(seconds=30)
@@ -41,7 +44,7 @@ def _settings(timeout: datetime.timedelta) -> Dict[str, Any]:
     limit = min(timeout, _LONGEST)
     defaults: Dict[str, Any] = {
         "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G", "deadlines.operation": limit,
-        "deadlines.form": limit + _VERDICT, "limits.pending_operations": 0}
+        "deadlines.form": limit + _VERDICT, "limits.pending_operations": 0, **settings_of(os.environ)}
     return {name: value for name, value in defaults.items()
             if "TROUPE_" + name.replace(".", "_").upper() not in os.environ}
 
@@ -140,6 +143,7 @@ class GroupWorld:
             else:
                 self._runtime.close()
         finally:
+            del self.world  # the device ends with the last reference
             if self._controller is not None:
                 _lingering.add(self._controller)
                 self._controller = None
@@ -160,7 +164,11 @@ def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tupl
         joining = {name: said[name] for name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")}
         store.set(key, json.dumps({"host": socket.gethostname(), "joining": joining}))
         return joining, controller
-    store.wait([key], timeout)
+    try:
+        store.wait([key], timeout)
+    except RuntimeError as why:
+        raise dist.DistStoreError(f"rank 0 of this group has not started its controller within {timeout.total_seconds():g} s: "
+                                  f"is its process there, and does it make this group? ({why})") from why
     found = json.loads(store.get(key))
     if "error" in found:
         raise refuse(f"rank 0 could not start the controller of this group: {found['error']}", "missing")
