@@ -335,9 +335,9 @@ void mock_driver::copy(device_id id, native_stream stream, void* to, const void*
 
 void mock_driver::fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) {
   if (size_bytes > 0) require_address(to, "a fill");
-  put(id, stream, [=] {
+  put(id, stream, [=, memory = memory_.get()] {
     return work([=] {
-      if (size_bytes > 0) std::memset(to, value, size_bytes);
+      if (size_bytes > 0) memory->fill(to, value, size_bytes);
     });
   });
 }

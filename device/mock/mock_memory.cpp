@@ -20,6 +20,9 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 constexpr int fresh_byte = 0xA5;
+/// A rank's peer memory is megabytes, of which the mock uses few pages, and the first access to a page costs the operating
+/// system some microseconds: writing to all of them took most of the time in which a mock world forms.
+constexpr std::size_t fresh_peer_stride = std::size_t{64} << 10U;
 
 std::uintptr_t key_of(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
@@ -48,8 +51,12 @@ void require_some(std::size_t size_bytes) {
                                            std::system_category().message(code) + "): request less"};
 }
 
+std::size_t page_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
 std::size_t in_whole_pages(std::size_t size_bytes) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
   return (size_bytes + page - 1) / page * page;
 }
 
@@ -235,7 +242,8 @@ peer_mapping mock_memory::allocate_peer(device_id id, std::size_t size_bytes) {
     made = map_peer(id, std::move(block));
     peer_bytes_[static_cast<std::size_t>(id.value())] += whole_pages;
   }
-  std::memset(made.address, fresh_byte, made.size_bytes); // the address is not published yet
+  for (std::size_t at = 0; at < made.size_bytes; at += fresh_peer_stride) // the address is not published yet
+    std::memset(static_cast<std::byte*>(made.address) + at, fresh_byte, std::min(page_bytes(), made.size_bytes - at));
   return made;
 }
 
@@ -304,6 +312,30 @@ void mock_memory::unmap_peer(const peer_mapping& mapped) {
   ranges_.erase(found);
   if (block->device && block.use_count() == 1)
     peer_bytes_[static_cast<std::size_t>(block->device->value())] -= block->size_bytes;
+}
+
+void mock_memory::fill(void* to, std::uint8_t value, std::size_t size_bytes) const {
+  auto* const first = static_cast<std::byte*>(to);
+  if (value == 0 && is_peer(to)) {
+    const std::size_t page = page_bytes();
+    const std::size_t before = std::min((page - key_of(to) % page) % page, size_bytes);
+    const std::size_t whole = (size_bytes - before) / page * page;
+    // Pages that are taken away are zero when they are next accessed, through all mappings.
+    if (whole > 0 && ::madvise(first + before, whole, MADV_REMOVE) == 0) {
+      std::memset(first, 0, before);
+      std::memset(first + before + whole, 0, size_bytes - before - whole);
+      return;
+    }
+  }
+  std::memset(to, value, size_bytes);
+}
+
+bool mock_memory::is_peer(const void* address) const {
+  const std::lock_guard lock{mutex_};
+  auto found = ranges_.upper_bound(key_of(address));
+  if (found == ranges_.begin()) return false;
+  --found;
+  return found->second.block && key_of(address) - found->first < found->second.size_bytes;
 }
 
 pointer_description mock_memory::describe(const void* address) const {

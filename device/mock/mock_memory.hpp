@@ -18,8 +18,8 @@ namespace troupe {
 /// Device and pinned memory, and the pools from which device memory is allocated.
 /// A pool counts as CUDA's does: it grows by what an allocation lacks, keeps what is freed until it is trimmed, and
 /// after a refused allocation it holds all that the device had left.
-/// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed. The storage of freed
-/// memory returns to the host's heap at once (the CUDA driver also keeps pinned memory), so that an address sanitizer
+/// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed; of peer memory, one page in
+/// 64 KiB is, and the others are zero. The storage of freed memory returns to the host's heap at once (the CUDA driver also keeps pinned memory), so that an address sanitizer
 /// detects uses after free. Peer memory is shared memory of the operating system, so that the mocks of several
 /// processes can map it. It counts as used by the device of its allocation until this mock has no mapping of it.
 /// Threads: all functions may be called from any thread.
@@ -54,6 +54,9 @@ public:
   [[nodiscard]] std::optional<device_id> home_of_peer(const file_descriptor& exported) const;
   [[nodiscard]] peer_mapping import_peer(device_id id, const file_descriptor& exported, std::size_t size_bytes);
   void unmap_peer(const peer_mapping& mapped);
+
+  /// Sets each byte of memory of this mock to \p value.
+  void fill(void* to, std::uint8_t value, std::size_t size_bytes) const;
 
   [[nodiscard]] pointer_description describe(const void* address) const;
   [[nodiscard]] std::size_t limit_bytes(device_id id) const;
@@ -108,6 +111,7 @@ private:
   void release(void* address) noexcept;
   /// Maps \p block for \p id. Errors: out_of_memory.
   [[nodiscard]] peer_mapping map_peer(device_id id, std::shared_ptr<peer_block> block);
+  [[nodiscard]] bool is_peer(const void* address) const;
   [[nodiscard]] std::shared_ptr<peer_block> find_block(const file_descriptor& exported) const;
   [[nodiscard]] account& account_of(device_id id, native_pool pool);
   [[nodiscard]] const account& account_of(device_id id, native_pool pool) const;

@@ -1,8 +1,7 @@
 import shutil
-import subprocess
 import unittest
 
-from fixture import TreeTest, run
+from fixture import ProjectTest, run
 
 # A library and its test program as in a build of troupe; main() stands in for Catch2.
 PROJECT = """cmake_minimum_required(VERSION 3.20)
@@ -51,17 +50,9 @@ def entry(name, before, after, caught_by="a budget ends", more=""):
 
 
 @unittest.skipUnless(shutil.which("cmake") and shutil.which("ninja"), "cmake and ninja are not installed")
-class CheckMutations(TreeTest):
-    def setUp(self):
-        super().setUp()
-        self.plant("CMakeLists.txt", PROJECT)
-        self.plant("tests/CMakeLists.txt", TESTS)
-        self.plant("actors/budget.cpp", BUDGET)
-        self.plant("actors/limit.hpp", LIMIT)
-        self.plant("tests/budget_test.cpp", BUDGET_TEST)
-        made = subprocess.run(["cmake", "-G", "Ninja", "-B", "build/edit"], cwd=self.root, capture_output=True, text=True,
-                              check=False)
-        self.assertEqual(made.returncode, 0, made.stderr)
+class CheckMutations(ProjectTest):
+    FILES = {"CMakeLists.txt": PROJECT, "tests/CMakeLists.txt": TESTS, "actors/budget.cpp": BUDGET,
+             "actors/limit.hpp": LIMIT, "tests/budget_test.cpp": BUDGET_TEST}
 
     def check(self, mutations, *arguments):
         self.plant("tests/mutations/control.toml", mutations)

@@ -63,3 +63,35 @@ class TreeTest(FolderTest):
         self.assertEqual(result.returncode, 1, result.stdout)
         for words in said:
             self.assertIn(words, result.stdout)
+
+
+class ProjectTest(TreeTest):
+    """A tree with the CMake project of FILES, configured in build/edit. All tests of a class have the same tree, because
+    to configure and compile it takes seconds of CPU; each begins with the files as they were, and keeps what is built."""
+
+    FILES = {}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.kept = pathlib.Path(folder.name)
+
+    def setUp(self):
+        super().setUp()
+        wanted = {**{path.relative_to(self.root): path.read_text(encoding="utf-8") for path in self.root.rglob("*")
+                     if path.is_file()}, **{pathlib.Path(path): text for path, text in self.FILES.items()}}
+        self.root = self.kept
+        for path in [path for path in self.root.rglob("*") if path.is_file() or path.is_symlink()]:
+            name = path.relative_to(self.root)
+            if name.parts[0] != "build" and name not in wanted:
+                path.unlink()
+        for name, text in wanted.items():
+            path = self.root / name
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                self.plant(name, text)
+        if not (self.root / "build").exists():
+            made = subprocess.run(["cmake", "-G", "Ninja", "-B", "build/edit"], cwd=self.root, capture_output=True, text=True,
+                                  check=False)
+            self.assertEqual(made.returncode, 0, made.stderr)

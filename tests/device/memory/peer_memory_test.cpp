@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <optional>
+#include <utility>
 
 namespace troupe::tests::peer_memory_test {
 
@@ -87,6 +88,32 @@ TROUPE_DRIVER_TEST(2, "an imported mapping shares its memory, and keeps it when 
     CHECK(error_of([&] { static_cast<void>(third.export_handle()); }).code == errc::unsupported);
   }
   CHECK(leak_count() == leaks);
+}
+
+TROUPE_DRIVER_TEST(1, "a part of peer memory is set to zero, and what is beside it stays", "[device]") {
+  const auto gpu = device::open(api, device_id{0});
+  const peer_memory memory{gpu, some_bytes};
+  const peer_memory second = peer_memory::import(gpu, memory.export_handle(), memory.size_bytes());
+  const stream work{gpu};
+  const buffer host = allocate_pinned(gpu, some_bytes);
+  const auto seen = host.host_span<std::uint8_t>();
+  // Within a page, whole pages, and both with parts of pages on either side.
+  for (const auto& [from, until] : {std::pair{100, 300}, {4096, 12288}, {5000, 81000}, {8191, 8193}, {4000, 8192}}) {
+    fill(gpu, memory.data(), 6);
+    work.ref().fill(memory.data() + from, 0, static_cast<std::size_t>(until - from));
+    work.ref().copy(host.data(), second.data(), some_bytes);
+    work.ref().synchronize();
+    for (std::size_t at = 0; at < some_bytes; ++at) {
+      const bool within = at >= static_cast<std::size_t>(from) && at < static_cast<std::size_t>(until);
+      if (seen[at] != (within ? 0 : 6)) FAIL("byte " << at << " is " << int{seen[at]} << " of " << from << " to " << until);
+    }
+  }
+}
+
+TEST_CASE("the mock's new peer memory is not zero at the begin of 64 KiB", "[device][mock]") {
+  const auto gpu = device::open(make_mock_driver({.device_count = 1}), device_id{0});
+  const peer_memory memory{gpu, some_bytes};
+  for (const std::size_t at : {std::size_t{0}, std::size_t{65536}}) CHECK(memory.data()[at] == std::byte{0xA5});
 }
 
 TROUPE_DRIVER_TEST(1, "a descriptor alone keeps the memory", "[device]") {
