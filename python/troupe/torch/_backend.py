@@ -56,14 +56,20 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def __init__(self, world: GroupWorld, timeout: datetime.timedelta, epochs: Optional[Epochs] = None) -> None:
         """epochs: those of the group that this one is a part of. A group of its own recovers if its controller does."""
-        super().__init__(world.rank, world.size)
+        self._begin(world.rank, world.size, timeout)
+        self._is_part = epochs is not None
+        self._use(world, Epochs(world, epochs) if world.recovers else None)
+
+    def _begin(self, rank: int, size: int, timeout: datetime.timedelta) -> None:
+        """Sets what does not depend on a world."""
+        _Backend.__init__(self, rank, size)
         self._options = _Backend.Options("troupe", timeout=timeout)
         self._timeout = timeout
         self._process = os.getpid()
         self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         self.of_thread = _OfThread()
-        self._is_part = epochs is not None
-        self._use(world, Epochs(world, epochs) if world.recovers else None)
+        self._is_part = False
+        self._ended = ""
 
     def _use(self, world: GroupWorld, epochs: Optional[Epochs]) -> None:
         """Makes later calls those of this rank of a world."""

@@ -9,10 +9,9 @@ import threading
 from typing import Any, List, Optional, Set
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend as _Backend
 
 from .._errors import Error
-from ._backend import TroupeBackend, _OfThread
+from ._backend import TroupeBackend
 from ._failures import failure_of
 from ._worlds import GroupWorld
 
@@ -42,12 +41,9 @@ class ReconfigurableBackend(TroupeBackend):
     """
 
     def __init__(self, rank: int, size: int, timeout: datetime.timedelta) -> None:
-        _Backend.__init__(self, rank, size)
-        self._options, self._timeout = _Backend.Options("troupe", timeout=timeout), timeout
+        self._begin(rank, size, timeout)
         self._options.enable_reconfigure = True
-        self._process, self.of_thread = os.getpid(), _OfThread()
-        self._epochs, self._is_part, self._ended = None, False, ""
-        self._rank, self._size = rank, size
+        self._epochs, self._rank, self._size = None, rank, size
         self._formed: Optional[GroupWorld] = None
         self._used: Set[int] = set()
         self._store = dist.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=timeout)
