@@ -6,6 +6,7 @@ the process that takes the place. The survivors notice by an error of gloo, leav
 import argparse
 import ctypes
 import datetime
+import gc
 import hashlib
 import json
 import os
@@ -15,6 +16,10 @@ import threading
 import time
 
 TIMEOUT = datetime.timedelta(seconds=120)
+
+
+def say(line):
+    os.write(1, f"{line}\n".encode())  # at once: all processes write to one pipe
 
 
 def batch(step, rank):
@@ -64,14 +69,17 @@ def run_rank(options):
                 optimizer.step()
                 step += 1
                 if step == first + 1:
-                    print(f"rank {rank} (pid {os.getpid()}) has done step {step} in epoch {generation}", flush=True)
+                    say(f"rank {rank} (pid {os.getpid()}) has done step {step} in epoch {generation}")
                 time.sleep(options.pause)
         except RuntimeError as lost:
-            print(f"rank {rank} after step {step}: {lost}", flush=True)
+            say(f"rank {rank} after step {step}: {lost}")
             if dist.is_initialized():
-                dist.destroy_process_group()  # closes its connections, so that the others notice it, too
+                dist.group.WORLD.abort()
+                dist.destroy_process_group()
+                model = lost.__traceback__ = None  # the last to hold the group, whose connections only then are closed: those who wait
+                gc.collect()  # for this process notice it by that, and not by abort()
     weights = b"".join(one.detach().numpy().tobytes() for one in net.parameters())
-    print(f"rank {rank} ends with weights {hashlib.sha256(weights).hexdigest()[:16]}", flush=True)
+    say(f"rank {rank} ends with weights {hashlib.sha256(weights).hexdigest()[:16]}")
     store.set(f"done {options.name}", "")
 
 

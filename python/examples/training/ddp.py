@@ -23,22 +23,18 @@ def main(options):
     torch.manual_seed(7)
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    dist.init_process_group("troupe")
+    dist.init_process_group("troupe")  # a process that stands by waits here
     step = 0
     while step < options.steps:
         try:
-            now = troupe.torch.resume(step)
-            state = [net.state_dict(), optimizer.state_dict()]
-            dist.broadcast_object_list(state, now.source)
-            net.load_state_dict(state[0]), optimizer.load_state_dict(state[1])
+            first = step = troupe.torch.share(now := troupe.torch.resume(step), net, optimizer)
             model = DistributedDataParallel(net, find_unused_parameters=True)
-            step = now.step
             while step < options.steps:
                 optimizer.zero_grad()
                 model(batch(step, dist.get_rank())).square().mean().backward()
                 optimizer.step()
                 step += 1
-                if step == now.step + 1:
+                if step == first + 1:
                     print(f"rank {dist.get_rank()} (pid {os.getpid()}) has done step {step} in epoch {now.epoch}", flush=True)
                 time.sleep(options.pause)
         except dist.DistBackendError as lost:

@@ -8,6 +8,7 @@ import os
 import time
 
 import torch
+import torch._dynamo  # noqa: F401  now, and not with the first optimizer, when a process that stands by is needed
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -34,15 +35,15 @@ def main(options):
     copies, step = troupe.torch.Copies(), 0
     while step < options.steps:
         try:
-            now = troupe.torch.resume(step)
             net, optimizer = build()
-            first = step = copies.restore(now, net, optimizer)
+            first = step = copies.restore(now := troupe.torch.resume(step), net, optimizer)
             while step < options.steps:
                 optimizer.zero_grad()
                 net(batch(step, dist.get_rank())).square().mean().backward()
                 optimizer.step()
                 step += 1
-                copies.commit(step, net, optimizer)
+                if step % 10 == 0:
+                    copies.commit(step, net, optimizer)
                 if step == first + 1:
                     print(f"rank {dist.get_rank()} (pid {os.getpid()}) has done step {step} in epoch {now.epoch}", flush=True)
                 time.sleep(options.pause)

@@ -15,11 +15,11 @@ if not torch.distributed.is_available():
     raise ImportError(f"the backend troupe needs torch.distributed, and this PyTorch {torch.__version__} was built without it")
 
 from ._backend import TroupeBackend  # noqa: E402
-from ._copies import Copies  # noqa: E402
+from ._copies import Copies, share  # noqa: E402
 from ._group import TroupeGroup, register  # noqa: E402
 from ._records import write_flight_record  # noqa: E402
 from ._recovery import Resumed, commit, resume  # noqa: E402
 
-__all__ = ["Copies", "Resumed", "TroupeBackend", "TroupeGroup", "commit", "register", "resume", "write_flight_record"]
+__all__ = ["Copies", "Resumed", "TroupeBackend", "TroupeGroup", "commit", "register", "resume", "share", "write_flight_record"]
 
 register()

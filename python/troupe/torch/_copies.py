@@ -1,4 +1,4 @@
-"""Keeps copies of sharded states: each rank's part in its own memory and in that of the next rank."""
+"""Brings ranks to one state after a fault: from a rank that has it, or from copies of sharded states in the memory of the next rank."""
 from __future__ import annotations
 
 import io
@@ -81,6 +81,20 @@ class Copies:
         for one, state in zip(objects, _unpack(self._mine[step], meshes)):
             one.load_state_dict(state)
         return step
+
+
+def share(now: Resumed, *objects: Any) -> int:
+    """Loads the state of rank now.source at all others, and returns now.step, which it has: for states that are the same at all ranks.
+
+    now: what resume() has returned. objects: those with state_dict() and load_state_dict() that make up the state, such as a
+    module and its optimizer; whole, without DTensors. All ranks of the default group call it. Errors: those of broadcasts.
+    """
+    states: List[Any] = [[one.state_dict() for one in objects]]
+    dist.broadcast_object_list(states, now.source)
+    if dist.get_rank() != now.source:
+        for one, state in zip(objects, states[0]):
+            one.load_state_dict(state)
+    return now.step
 
 
 def _map(state: Any, change: Callable[[Any], Any]) -> Any:
