@@ -55,6 +55,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     Threads: any; collectives must be made in one order at all ranks.
     """
 
+    _compares: Optional[bool] = None  #: whether shapes and types of all ranks are compared; None: not known yet
+
     def __init__(self, world: GroupWorld, timeout: datetime.timedelta) -> None:
         super().__init__(world.rank, world.size)
         self._world, self._native = world, world.world._native
@@ -65,7 +67,6 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._splits = 0
         self._ended = ""
         self._process = os.getpid()
-        self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         self.of_thread = _OfThread()
 
     # The rank and the group -------------------------------------------------------------------------------------------
@@ -147,6 +148,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def _compare(self, what: str, timeout: datetime.timedelta, operations: Sequence[Tuple[Any, ...]] = ()) -> None:
         """With TORCH_DISTRIBUTED_DEBUG=DETAIL, waits until all ranks have given equal shapes and types."""
+        if self._compares is None:  # asking costs as much as a part of a small operation
+            self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         if self._compares:
             compare(self._world.world.rank(self._rank), self._size, what, operations,
                     timeout if timeout > _ZERO else self._timeout, _COLLECTIVES)
@@ -440,11 +443,11 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             return
         self._ended = how
         if how == "abort()":
-            threading.Thread(target=self._leave, name="troupe.abort", daemon=True).start()
+            threading.Thread(target=self._leave_world, name="troupe.abort", daemon=True).start()
         else:
-            self._leave()
+            self._leave_world()
 
-    def _leave(self) -> None:
+    def _leave_world(self) -> None:
         """Leaves the world. Programs may hold the group for long: it must not hold the world's device and its thread."""
         self._native = _LeftWorld()
         self._world.close()
