@@ -74,12 +74,6 @@ void stay_loaded() noexcept {
 
 } // namespace
 
-ends_with_process::ends_with_process() noexcept : process_{::getpid()} {}
-
-bool ends_with_process::is_inherited() const noexcept {
-  return process_ != ::getpid();
-}
-
 void end_with_process(const std::shared_ptr<ends_with_process>& one) {
   registry& all = the_registry();
   {

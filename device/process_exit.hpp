@@ -1,6 +1,8 @@
 /// Ends objects that use devices before the process destroys its static objects, including those of CUDA.
 #pragma once
 
+#include <troupe/device/process_mark.hpp>
+
 #include <memory>
 
 namespace troupe {
@@ -8,7 +10,7 @@ namespace troupe {
 /// Base class of objects whose threads use devices.
 class ends_with_process {
 public:
-  ends_with_process() noexcept;
+  ends_with_process() noexcept = default;
   ends_with_process(const ends_with_process&) = delete;
   ends_with_process& operator=(const ends_with_process&) = delete;
   virtual ~ends_with_process() = default;
@@ -22,10 +24,10 @@ public:
   /// Returns whether this process was forked from the process that created the object. None of the object's threads
   /// exists in this process. The object can therefore neither be used nor be ended here, and is left to the operating
   /// system.
-  [[nodiscard]] bool is_inherited() const noexcept;
+  [[nodiscard]] bool is_inherited() const noexcept { return made_.is_inherited(); }
 
 private:
-  int process_;
+  process_mark made_;
 };
 
 /// Registers \p one to be ended when main() has returned or exit() was called, unless it has been destroyed by then or

@@ -1,6 +1,7 @@
 #include <troupe/processes/controller.hpp>
 
 #include <troupe/device/error.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
@@ -19,8 +20,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 namespace troupe {
 
@@ -195,7 +194,7 @@ struct controller::parts {
   bool has_failed = false;
   std::optional<error> ended;
   condition changed;
-  const pid_t process = ::getpid();
+  const process_mark made;
   std::unique_ptr<transport_listener> transport; ///< Outlives the server, which sends through it.
   std::unique_ptr<control_server> server;        ///< Used by the thread below, once that runs.
   std::unique_ptr<meeting_service> meetings;     ///< Null if it cannot listen.
@@ -209,7 +208,7 @@ controller::controller(controller_options options, hooks reports)
 
 controller::~controller() {
   // A fork has neither the threads nor the ranks: nothing of this process is ended there.
-  if (parts_->process != ::getpid()) static_cast<void>(parts_.release());
+  if (parts_->made.is_inherited()) static_cast<void>(parts_.release());
 }
 
 std::string controller::address() const {

@@ -3,6 +3,7 @@
 #include <troupe/actors/world/world_status.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
@@ -61,6 +62,14 @@ struct world_driver::parts {
     controller.stop();
   }
 
+  /// In a fork, which shares the connections and has none of the threads, answers \p reply and returns true.
+  template <class Promise>
+  [[nodiscard]] bool refuses(Promise& reply) const {
+    if (!made.is_inherited()) return false;
+    reply.deliver(used_in_fork("this driver"));
+    return true;
+  }
+
   void hear(const world_event& event) {
     std::unique_lock lock{mutex};
     const auto told = listeners;
@@ -76,6 +85,7 @@ struct world_driver::parts {
     for (const auto& one : told) one(where, value);
   }
 
+  const process_mark made;
   controller_connection controller;
   std::shared_ptr<driver_session> session;
   std::mutex mutex;
@@ -84,7 +94,10 @@ struct world_driver::parts {
   std::vector<peer_requests::agreed_listener> agreed_listeners;
 };
 
-world_driver::world_driver(const configuration& settings) : parts_{std::make_shared<parts>(settings)} {}
+world_driver::world_driver(const configuration& settings)
+  : parts_{new parts{settings}, [](parts* one) {
+             if (!one->made.is_inherited()) delete one; // a fork has none of its threads, and shares its connections
+           }} {}
 
 world_event world_driver::status() const {
   return parts_->session->state();
@@ -122,6 +135,7 @@ void world_driver::on_agreed(std::function<void(const std::string& where, const 
 }
 
 void world_driver::ask(world_request asked, reply_promise reply) {
+  if (parts_->refuses(reply)) return;
   parts_->session->ask(std::move(asked), std::move(reply));
 }
 
@@ -133,6 +147,7 @@ std::future<remote_buffer> world_driver::find_memory(rank target, const std::str
 
 void world_driver::find_memory(rank target, const std::string& name, nanoseconds deadline,
                                std::shared_ptr<value_promise<remote_buffer>> reply) const {
+  if (parts_->refuses(*reply)) return;
   parts_->session->find(target, name, deadline, std::move(reply));
 }
 
@@ -144,6 +159,7 @@ std::future<remote_buffer> world_driver::allocate(rank target, std::size_t size_
 
 void world_driver::allocate(rank target, std::size_t size_bytes, nanoseconds deadline,
                             std::shared_ptr<value_promise<remote_buffer>> reply) {
+  if (parts_->refuses(*reply)) return;
   parts_->session->lend(target, lent_kind::memory, size_bytes, deadline, std::move(reply));
 }
 
@@ -155,6 +171,7 @@ std::future<std::string> world_driver::read(const remote_buffer& from, nanosecon
 
 void world_driver::read(const remote_buffer& from, nanoseconds deadline,
                         std::shared_ptr<value_promise<std::string>> reply) const {
+  if (parts_->refuses(*reply)) return;
   parts_->session->read(from, deadline, std::move(reply));
 }
 
@@ -212,6 +229,7 @@ std::future<std::string> world_driver::metrics(rank target, nanoseconds deadline
 }
 
 void world_driver::metrics(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const {
+  if (parts_->refuses(*reply)) return;
   std::make_shared<report_reader>(parts_->session, deadline, std::move(reply))->begin(target, lent_kind::metrics);
 }
 
@@ -223,11 +241,12 @@ std::future<std::string> world_driver::flight_record(rank target, nanoseconds de
 
 void world_driver::flight_record(rank target, nanoseconds deadline,
                                  std::shared_ptr<value_promise<std::string>> reply) const {
+  if (parts_->refuses(*reply)) return;
   std::make_shared<report_reader>(parts_->session, deadline, std::move(reply))->begin(target, lent_kind::flight_record);
 }
 
 void world_driver::release(const remote_buffer& allocated) {
-  parts_->session->give_back(allocated);
+  if (!parts_->made.is_inherited()) parts_->session->give_back(allocated);
 }
 
 std::future<completion> world_driver::ask(std::vector<operation> asked, request_options options, call_site from) {

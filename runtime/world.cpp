@@ -85,7 +85,7 @@ world_registry::core_ptr world_registry::counted(core_ptr one, core_ptr parent) 
 }
 
 void world_registry::let_go(const core_ptr& one) noexcept {
-  if (process_ != ::getpid()) return;
+  if (made_.is_inherited()) return;
   return_or_report("a world without handles", [&] {
     std::vector<core_ptr> over;
     const std::lock_guard lock{mutex_};
@@ -196,7 +196,7 @@ std::shared_ptr<captured_plan> world::capture(plan_steps steps, plan_options opt
 
 std::shared_ptr<captured_plan> world::capture(capture_request asked) {
   auto [reply, future] = make_value_promise<capture_reply>();
-  post_request(core_->actor, std::move(asked), std::move(reply));
+  post_request(core_->own_actor(), std::move(asked), std::move(reply));
   return future.get().plan;
 }
 
@@ -255,7 +255,7 @@ overlapped world::ask_overlapped(rank target, rank_request asked) {
 
 std::future<troupe::credit> world::credit(std::size_t operations, std::size_t bytes, nanoseconds deadline) {
   auto [reply, future] = make_value_promise<troupe::credit>();
-  post_request(core_->actor, credit_request{operations, bytes, epoch(), deadline}, std::move(reply));
+  post_request(core_->own_actor(), credit_request{operations, bytes, epoch(), deadline}, std::move(reply));
   return std::move(future);
 }
 
@@ -283,7 +283,7 @@ collective_handle collective_of(const world& where, rank target) {
 std::vector<split_world> world::split(std::vector<rank_group> groups) {
   auto [reply, future] = make_value_promise<split_reply>();
   const world_event before = status(); // the groups name ranks of this epoch; in another epoch the request is refused
-  post_request(core_->actor, split_request{std::move(groups), before.epoch}, std::move(reply));
+  post_request(core_->own_actor(), split_request{std::move(groups), before.epoch}, std::move(reply));
 
   std::vector<split_world> found;
   for (sub_world& one : future.get().worlds) {
@@ -321,6 +321,7 @@ std::vector<split_world> world::split(std::vector<rank_group> groups) {
 }
 
 void world::stop() {
+  if (core_->made.is_inherited()) return;
   compat::post(core_->actor, stop_world{});
   if (is_own_thread()) return; // the world may wait for this thread
   if (!has_stopped(core_->status->wait(has_stopped, longest_end(core_->deadlines))))

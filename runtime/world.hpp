@@ -243,7 +243,8 @@ public:
 
   /// Lets requests in flight finish, releases all resources, and returns when that is done. Idempotent. Errors:
   /// deadline_exceeded if it took longer than the deadlines of all its phases together. In a function that troupe calls
-  /// (on_event(), a rank's function) it returns at once: the world cannot end while it waits for that function.
+  /// (on_event(), a rank's function) it returns at once: the world cannot end while it waits for that function. In a
+  /// fork of its process it does nothing.
   void stop();
 
   /// Returns whether both are handles to one world.

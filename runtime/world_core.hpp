@@ -7,10 +7,9 @@
 #include <troupe/collectives/pipeline/staging/staging_stock.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/runtime/metrics/world_history.hpp>
 #include <troupe/runtime/world.hpp>
-
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -45,7 +44,7 @@ private:
   /// Asks worlds without handles to stop. Returns those that have stopped.
   [[nodiscard]] std::vector<core_ptr> sweep();
 
-  const int process_ = ::getpid(); ///< A forked process has no threads that could end a world.
+  const process_mark made_; ///< A forked process has no threads that could end a world.
   mutable std::mutex mutex_;
   std::vector<core_ptr> worlds_;
   std::vector<core_ptr> dropped_; ///< The elements of worlds_ that have no handles.
@@ -78,7 +77,13 @@ private:
 class world::core {
 public:
   std::shared_ptr<world_status> status;
+  const process_mark made;
   world_inner_handle actor;
+  /// Returns the world's actor. Errors: unsupported (a fork has no thread that could answer).
+  [[nodiscard]] const world_inner_handle& own_actor() const {
+    if (made.is_inherited()) throw exception{used_in_fork("this world")};
+    return actor;
+  }
   /// Whether something other than a handle may hold the world's actors.
   std::atomic<bool> is_handed_out{false};
   bool is_split_off = false;

@@ -128,7 +128,7 @@ void world::read(rank target, operand from, std::shared_ptr<value_promise<std::v
 
 void world::register_memory(std::size_t size_bytes) {
   auto [reply, future] = make_value_promise<registration_reply>();
-  post_request(core_->actor, registration_request{size_bytes, epoch()}, std::move(reply));
+  post_request(core_->own_actor(), registration_request{size_bytes, epoch()}, std::move(reply));
   auto pool = future.get().pool;
   const std::lock_guard lock{core_->registered_guard};
   core_->registered.swap(pool); // the earlier one is released without the lock
@@ -159,13 +159,13 @@ registered_memory_status world::registered_memory() const {
 
 std::vector<std::size_t> world::suspend() {
   auto [reply, future] = make_value_promise<suspension_reply>();
-  post_request(core_->actor, suspension_request{epoch()}, std::move(reply));
+  post_request(core_->own_actor(), suspension_request{epoch()}, std::move(reply));
   return future.get().bytes;
 }
 
 void world::resume() {
   auto [reply, future] = make_value_promise<resumption_reply>();
-  post_request(core_->actor, resumption_request{}, std::move(reply));
+  post_request(core_->own_actor(), resumption_request{}, std::move(reply));
   static_cast<void>(future.get());
 }
 

@@ -61,6 +61,7 @@ void collective_state::lose(error reason) {
 }
 
 void collective_state::accept(rank_request asked, reply_promise reply, std::uint64_t client) noexcept {
+  if (made_.is_inherited()) return reply.deliver(used_in_fork("this world"));
   try {
     const auto reading = terms_.read();
     const terms& now = *reading;
@@ -137,11 +138,13 @@ std::unique_ptr<error> collective_state::refuse_in_order(rank_request& asked, er
 }
 
 void collective_state::cancel(const cancel_request& query) {
+  if (made_.is_inherited()) return;
   const auto now = terms_.read();
   if (now->order && now->admits(query.epoch)) now->order->cancel(name_in(*now), query.lane, query.position);
 }
 
 void collective_state::forget(std::uint64_t client, const error& why) {
+  if (made_.is_inherited()) return;
   const auto now = terms_.read();
   if (now->order) now->order->withdraw(name_in(*now), client, why);
 }

@@ -9,6 +9,7 @@
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/admission/admission_quota.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/process_mark.hpp>
 
 #include <array>
 #include <atomic>
@@ -44,7 +45,8 @@ private:
 
 /// Holds the rank's pipeline, and with it the stream and the communicator, for the duration of an epoch.
 /// It is shared by the rank's actor, which receives the clients' requests, and the world's actor, which opens and
-/// closes it. Threads: safe from any.
+/// closes it. In a fork it refuses every request and withdraws none: the order's memory is shared with the other ranks.
+/// Threads: safe from any.
 class collective_state {
 public:
   explicit collective_state(rank self);
@@ -99,6 +101,7 @@ private:
   [[nodiscard]] error charge(const rank_request& asked, const terms& now, reply_promise& reply);
 
   const rank self_; ///< The number in the first epoch that it was part of; it may differ in later epochs.
+  const process_mark made_;
   rcu_pointer<terms> terms_;
   lane_lines lines_;
   std::atomic<std::uint64_t> next_{1}; ///< The next ticket.

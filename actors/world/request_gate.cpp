@@ -53,6 +53,7 @@ void request_gate::close() {
 }
 
 void request_gate::accept(world_request asked, reply_promise reply, std::uint64_t client) noexcept {
+  if (made_.is_inherited()) return reply.deliver(used_in_fork("this world"));
   try {
     const auto reading = terms_.read();
     const terms& now = *reading;
@@ -93,6 +94,7 @@ error resolve(std::vector<operation>& parts, const local_names& here) {
 
 void request_gate::find(rank target, const std::string& name, nanoseconds deadline,
                         remote_ranks::handle_promise reply) const {
+  if (made_.is_inherited()) return reply->deliver(used_in_fork("this world"));
   const auto reading = terms_.read();
   const terms& now = *reading;
   if (now.peers) return now.peers->find(target, name, deadline, std::move(reply));

@@ -7,6 +7,7 @@
 #include <troupe/collectives/order/arbiter.hpp>
 #include <troupe/collectives/order/remote_ranks.hpp>
 #include <troupe/completion/admission/admission_quota.hpp>
+#include <troupe/device/process_mark.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -35,7 +36,7 @@ struct world_admission {
 
 /// Admits requests under the conditions that the world's actor publishes. Requests do not wait for that actor, because
 /// the arbiter determines their order (docs/design/0023-admission-on-the-sending-thread.md). It may outlive the world:
-/// it then refuses every request. Threads: accept() from any, publish() and close() from one at a time.
+/// it then refuses every request, as in a fork. Threads: accept() from any, publish() and close() from one at a time.
 class request_gate {
 public:
   /// The conditions for requests.
@@ -80,6 +81,7 @@ private:
   nanoseconds default_deadline_;
   std::shared_ptr<admission_quota> pending_; ///< The quota of pending requests of the world's clients.
   pending_line_owner line_;                  ///< The line of requests to the whole world.
+  const process_mark made_;
   rcu_pointer<terms> terms_;
   std::atomic<std::uint64_t> next_{1}; ///< The next ticket.
 };

@@ -1,5 +1,6 @@
 #include <troupe/backends/gloo/gloo_formation.hpp>
 
+#include <troupe/device/file_descriptor.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/topology/thread_binding.hpp>
 
@@ -10,15 +11,21 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -388,6 +395,18 @@ private:
   sigset_t before_{};
 };
 
+/// Returns EMFILE or ENFILE if Gloo made no transport for the lack of descriptors, else 0. \p said is its text, which
+/// names another cause if it could not try the address.
+int lacks_descriptors(std::string_view said) {
+  if (said.find(std::strerror(EMFILE)) != std::string_view::npos) return EMFILE; // NOLINT(concurrency-mt-unsafe)
+  std::array<file_descriptor, 4> needed;                                         // as many as its transport
+  for (file_descriptor& one : needed) {
+    one = file_descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    if (!one) return errno == EMFILE || errno == ENFILE ? errno : 0;
+  }
+  return 0;
+}
+
 } // namespace
 
 gloo_network::gloo_network(gloo_options options)
@@ -401,6 +420,8 @@ std::shared_ptr<gloo::transport::Device> gloo_network::transport() {
   try {
     transport_ = found = gloo::transport::tcp::CreateDevice(options_.interface_address.c_str());
   } catch (const std::exception& refused) { // thrown by Gloo
+    if (const int code = lacks_descriptors(refused.what()))
+      throw_no_descriptors("gloo::transport::tcp::CreateDevice", code);
     throw exception{error{.code = errc::invalid_argument,
                           .text = "Gloo cannot use the address " + options_.interface_address +
                                   ": name an address of this machine (gloo.interface_address)",

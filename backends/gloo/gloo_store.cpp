@@ -38,11 +38,20 @@ using asio::ip::tcp;
 using failure = asio::error_code;
 using store_clock = std::chrono::steady_clock;
 
+} // namespace
+
+void throw_no_descriptors(const char* call, int code) {
+  throw_system_error(errc::out_of_memory, call,
+                     "no file descriptor is left for the gloo backend: raise the limit (ulimit -n)", code);
+}
+
+namespace {
+
 [[noreturn]] void refuse_address(const char* call) {
   const int code = errno;
+  if (code == EMFILE || code == ENFILE) throw_no_descriptors(call, code);
   throw_system_error(code == EADDRNOTAVAIL ? errc::invalid_argument : errc::internal, call,
-                     "the gloo backend's store cannot listen: name an address of this machine "
-                     "(gloo.interface_address), and check that file descriptors are left (ulimit -n)",
+                     "the gloo backend's store cannot listen: name an address of this machine (gloo.interface_address)",
                      code);
 }
 
@@ -65,15 +74,13 @@ file_descriptor new_socket(const tcp::endpoint& where) {
   return file_descriptor{::socket(where.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
 
-/// Creates a T, which contains an asio::io_context. Errors: internal (no file descriptor is left for the context).
+/// Creates a T, which contains an asio::io_context. Errors: out_of_memory (no file descriptor is left for the context).
 template <class T, class... Arguments>
 std::unique_ptr<T> make_with_descriptors(const Arguments&... arguments) {
   try {
     return std::make_unique<T>(arguments...);
   } catch (const std::system_error& refused) { // thrown by Asio
-    throw_system_error(errc::internal, "epoll_create",
-                       "no file descriptor is left for the gloo backend: raise the limit (ulimit -n)",
-                       refused.code().value());
+    throw_no_descriptors("epoll_create", refused.code().value());
   }
 }
 

@@ -59,6 +59,9 @@ constexpr auto time_for_forming = 10min; ///< Starts when the unique id is made.
 
 } // namespace gloo_wire
 
+/// Throws the error of a process that is out of descriptors: out_of_memory. \p code: what \p call returned.
+[[noreturn]] void throw_no_descriptors(const char* call, int code);
+
 /// Holds the stores of all formations that one backend has opened. One thread, started with the first formation, serves
 /// all of them. The server listens while there is a formation.
 ///

@@ -164,7 +164,7 @@ credit::pool::pool(std::shared_ptr<admission_quota> where, pending_amount size) 
   : where_{std::move(where)}, size_{size} {}
 
 credit::pool::~pool() {
-  where_->give_back(size_);
+  if (!made_.is_inherited()) where_->give_back(size_);
 }
 
 error credit::pool::charge(std::size_t bytes, reply_promise& reply) {

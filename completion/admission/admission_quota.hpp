@@ -6,6 +6,7 @@
 #include <troupe/completion/poller/clock.hpp>
 #include <troupe/completion/poller/poller.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
+#include <troupe/device/process_mark.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -160,6 +161,7 @@ public:
 
 private:
   std::shared_ptr<admission_quota> where_;
+  const process_mark made_;
   pending_amount size_;
   bounded_count operations_;
   bounded_count bytes_;

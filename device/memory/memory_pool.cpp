@@ -1,5 +1,6 @@
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/device/stream.hpp>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ public:
     : memory_block{pool->device_, memory_kind::device, address, size_bytes}, pool_{std::move(pool)} {}
 
   ~block() override {
-    if (address() == nullptr) return;
+    if (address() == nullptr || made_.is_inherited()) return;
     return_or_report("device memory", [this] {
       bool is_too_much = false;
       {
@@ -63,6 +64,7 @@ public:
   }
 
 private:
+  const process_mark made_;
   std::shared_ptr<memory_pool> pool_;
   std::mutex mutex_;
   std::vector<event> uses_;

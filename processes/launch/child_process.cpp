@@ -213,7 +213,7 @@ void child_process::await_exec(file_descriptor told, const process_spec& what) c
 }
 
 child_process::~child_process() {
-  if (!ended_) return;
+  if (!ended_ || made_.is_inherited()) return;
   kill(SIGKILL);
   await_end();
   return_or_report("a process", [&] {

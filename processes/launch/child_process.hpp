@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/device/file_descriptor.hpp>
+#include <troupe/device/process_mark.hpp>
 
 #include <sys/types.h>
 
@@ -75,8 +76,8 @@ public:
   child_process(const process_spec& what, const sigset_t& signals);
   child_process(child_process&&) noexcept = default;
   child_process& operator=(child_process&&) noexcept = delete;
-  /// Kills it if it has not been reaped, and waits for its end. A process that the system cannot end within seconds (a
-  /// driver that hangs) is reported and left running.
+  /// Kills it if it has not been reaped, and waits for its end; not in a fork, of which it is no child. A process that
+  /// the system cannot end within seconds (a driver that hangs) is reported and left running.
   ~child_process();
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
@@ -96,6 +97,7 @@ public:
 private:
   void await_exec(file_descriptor told, const process_spec& what) const;
 
+  process_mark made_;
   pid_t pid_ = 0;
   file_descriptor ended_; ///< Closed when the process has been reaped.
   file_descriptor output_;

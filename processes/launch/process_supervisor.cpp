@@ -230,7 +230,9 @@ void process_supervisor::loop::read_on() {
 
 process_supervisor::process_supervisor(const supervisor_options& options) : loop_{std::make_unique<loop>(options)} {}
 
-process_supervisor::~process_supervisor() = default;
+process_supervisor::~process_supervisor() {
+  if (made_.is_inherited()) static_cast<void>(loop_.release()); // the processes are the parent's
+}
 
 started_process process_supervisor::start(process_spec what, process_handlers handlers) {
   return asio::dispatch(loop_->thread(), asio::use_future([&] { return loop_->start(what, std::move(handlers)); }))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/device/identity.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/processes/launch/child_process.hpp>
 #include <troupe/processes/launch/output_writer.hpp>
 
@@ -54,7 +55,7 @@ public:
   process_supervisor(const process_supervisor&) = delete;
   process_supervisor& operator=(const process_supervisor&) = delete;
   /// Kills all running processes. Returns when they have ended and all output is written, or nobody reads it. No
-  /// handler is called any more.
+  /// handler is called any more. In a fork it does nothing.
   ~process_supervisor();
 
   /// Starts a process and returns when its program runs. Errors: those of child_process.
@@ -74,6 +75,7 @@ public:
 
 private:
   class loop;
+  const process_mark made_;
   std::unique_ptr<loop> loop_;
 };
 

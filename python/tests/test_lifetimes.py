@@ -376,3 +376,40 @@ def test_ctrl_c_ends_the_wait_for_a_runtime():
     assert interrupt(runtime.close) < 20
     script.release()
     reply.exception()
+
+
+FORK = """
+import os, sys, numpy as np, troupe
+from troupe.testing import MockWorld
+with MockWorld(2, log_level="off") as mock:
+    world, values = mock.world, troupe.empty(mock.world, 0, 4)
+    lanes = [world.rank(r).lane("steps") for r in range(2)]
+    for reply in [lane.barrier() for lane in lanes]:
+        reply.result(30)
+    waits = lanes[0].barrier()
+    child = os.fork()
+    if child == 0:
+        refused = [world.barrier().exception(30), lanes[1].barrier().exception(30)]
+        assert all(isinstance(one, troupe.Unsupported) and "is a fork of" in one.text for one in refused), refused
+        for call in (lambda: world.split({"a": [0]}), lambda: world.register_memory(4096)):
+            try:
+                call()
+                raise AssertionError("it is not refused")
+            except troupe.Unsupported:
+                pass
+        world.stop()
+        mock.close()
+        del world, values, lanes, waits
+        sys.exit(7)  # as a worker of multiprocessing ends: what it has inherited is dropped
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7, status
+    lanes[1].barrier().result(30)
+    waits.result(30)
+    world.all_reduce([np.ones(4), np.ones(4)]).result(30)
+print("goes on")
+"""
+
+
+def test_a_fork_drops_and_ends_what_it_has_inherited():
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "goes on"), done.stderr

@@ -3,6 +3,7 @@
 #include <troupe/collectives/pipeline/plans/pipeline_capture.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/device/graph.hpp>
+#include <troupe/device/process_mark.hpp>
 
 #include <algorithm>
 #include <iterator>
@@ -35,7 +36,9 @@ constexpr auto between_looks = std::chrono::milliseconds{5};
 } // namespace
 
 void begin_capture(captured_plan& plan, world_stamp at, const std::vector<std::shared_ptr<rank_pipeline>>& ranks) {
-  plan.begin(at, [weak = std::vector<std::weak_ptr<rank_pipeline>>{ranks.begin(), ranks.end()}](std::uint64_t number) {
+  plan.begin(at, [made = process_mark{},
+                  weak = std::vector<std::weak_ptr<rank_pipeline>>{ranks.begin(), ranks.end()}](std::uint64_t number) {
+    if (made.is_inherited()) return;
     for (const auto& one : weak)
       if (const auto alive = one.lock()) alive->drop_graph(number);
   });

@@ -54,6 +54,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     Threads: any; collectives must be made in one order at all ranks.
     """
 
+    _compares: Optional[bool] = None  #: whether shapes and types of all ranks are compared; None: not known yet
+
     def __init__(self, world: GroupWorld, timeout: datetime.timedelta, epochs: Optional[Epochs] = None) -> None:
         """epochs: those of the group that this one is a part of. A group of its own recovers if its controller does."""
         self._begin(world.rank, world.size, timeout)
@@ -66,7 +68,6 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._options = _Backend.Options("troupe", timeout=timeout)
         self._timeout = timeout
         self._process = os.getpid()
-        self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         self.of_thread = _OfThread()
         self._is_part = False
         self._ended = ""
@@ -179,6 +180,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def _compare(self, what: str, timeout: datetime.timedelta, operations: Sequence[Tuple[Any, ...]] = ()) -> None:
         """With TORCH_DISTRIBUTED_DEBUG=DETAIL, waits until all ranks have given equal shapes and types."""
+        if self._compares is None:  # asking costs as much as a part of a small operation
+            self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         if self._compares:
             compare(self._world.world.rank(self._rank), self._size, what, operations,
                     timeout if timeout > _ZERO else self._timeout, COLLECTIVES)
@@ -502,11 +505,11 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             return
         self._ended = how
         if how == "abort()":
-            threading.Thread(target=self._leave, name="troupe.abort", daemon=True).start()
+            threading.Thread(target=self._leave_world, name="troupe.abort", daemon=True).start()
         else:
-            self._leave()
+            self._leave_world()
 
-    def _leave(self) -> None:
+    def _leave_world(self) -> None:
         """Leaves the world. Programs may hold the group for long: it must not hold the world's device and its thread."""
         self._native = _LeftWorld()
         self._world.close()

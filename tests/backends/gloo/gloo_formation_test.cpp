@@ -1,4 +1,6 @@
 // Whom a forming waits for in vain.
+#include "support/few_descriptors_left.hpp"
+
 #include <troupe/backends/gloo/gloo_formation.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -13,6 +15,7 @@
 #include <thread>
 
 using namespace troupe;
+using Catch::Matchers::ContainsSubstring;
 using namespace std::chrono_literals;
 
 TEST_CASE("a peer that cannot be connected with is given up after a while, by name", "[collectives][gloo]") {
@@ -71,4 +74,20 @@ TEST_CASE("a peer with which small messages pass and a large one does not is giv
   CHECK(why.code == errc::communicator_failed);
   CHECK(why.rank == rank{1});
   CHECK_THAT(why.text, Catch::Matchers::ContainsSubstring("an exchange of 65536 bytes with rank 1"));
+}
+
+TEST_CASE("a process that is out of descriptors is told so, and not that its address is wrong", "[collectives][gloo]") {
+  for (int spare = 0; spare < 8; ++spare) {
+    CAPTURE(spare);
+    gloo_network network{gloo_options{.interface_address = "127.0.0.1"}};
+    try {
+      const tests::few_descriptors_left few{spare};
+      static_cast<void>(network.stores().open());
+      static_cast<void>(network.transport());
+      CHECK(spare >= 4); // a listener and a poller of each
+    } catch (const exception& failure) {
+      CHECK(failure.why().code == errc::out_of_memory);
+      CHECK_THAT(failure.why().text, ContainsSubstring("no file descriptor is left") && ContainsSubstring("ulimit -n"));
+    }
+  }
 }

@@ -1,5 +1,6 @@
 /// A runtime's metrics, read over HTTP as Prometheus does.
 
+#include "support/few_descriptors_left.hpp"
 #include "support/metric_scrape.hpp"
 #include "support/process_resources.hpp"
 #include "support/runtimes.hpp"
@@ -20,7 +21,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -81,23 +81,6 @@ std::optional<long> sleeps_of(const file_descriptor& status) {
   if (at == std::string_view::npos) return std::nullopt;
   return std::atol(text.data() + at + name.size());
 }
-
-/// Lowers the limit of descriptors to those that are open, so that no further one can be opened.
-class no_descriptors_left {
-public:
-  no_descriptors_left() {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const rlimit none{.rlim_cur = static_cast<rlim_t>(first_free_.native() + 1), .rlim_max = before_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  no_descriptors_left(const no_descriptors_left&) = delete;
-  no_descriptors_left& operator=(const no_descriptors_left&) = delete;
-  ~no_descriptors_left() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
-private:
-  rlimit before_{};
-  file_descriptor first_free_{::fcntl(0, F_DUPFD_CLOEXEC, 0)};
-};
 
 /// Collects what is logged.
 class log_lines {
@@ -389,7 +372,7 @@ TEST_CASE("an endpoint without a descriptor for a connection sleeps until there 
   int connected = -1;
   long slept = 0;
   {
-    const no_descriptors_left none;
+    const few_descriptors_left none;
     connected = ::connect(client.native(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
     const long before = *sleeps_of(status);
     const auto until = std::chrono::steady_clock::now() + 20s;
