@@ -16,6 +16,14 @@
 
 namespace troupe {
 
+inline constexpr std::size_t longest_varint_bytes = 10;
+/// Writes a number as wire_writer::varint() does, and returns the end of what it has written.
+inline char* put_varint(std::uint64_t value, char* to) noexcept {
+  for (; value >= 0x80U; value >>= 7U) *to++ = static_cast<char>(value | 0x80U);
+  *to++ = static_cast<char>(value);
+  return to;
+}
+
 /// Appends to a string of bytes. A number takes one byte for every seven of its bits, so small numbers take one.
 class wire_writer {
 public:
@@ -27,11 +35,8 @@ public:
   void flag(bool value) { u8(value ? 1 : 0); }
   void varint(std::uint64_t value) {
     if (value < 0x80U) return u8(static_cast<std::uint8_t>(value));
-    std::array<char, 10> all{};
-    std::size_t size = 0;
-    for (; value >= 0x80U; value >>= 7U) all[size++] = static_cast<char>(value | 0x80U);
-    all[size++] = static_cast<char>(value);
-    bytes_.append(all.data(), size);
+    std::array<char, longest_varint_bytes> all{};
+    bytes_.append(all.data(), static_cast<std::size_t>(put_varint(value, all.data()) - all.data()));
   }
   /// Appends a number that may be negative. Numbers near zero are short.
   void signed_varint(std::int64_t value) {
@@ -130,6 +135,10 @@ public:
   /// Reads a number of at most \p most.
   [[nodiscard]] std::uint64_t varint(std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) noexcept {
     std::uint64_t value = 0;
+    if (at_ != end_ && static_cast<std::uint8_t>(*at_) < 0x80U) { // most are short
+      value = static_cast<std::uint8_t>(*at_++);
+      return value <= most ? value : fail<std::uint64_t>("a number is too large");
+    }
     for (unsigned shift = 0; shift < 64; shift += 7) {
       if (at_ == end_) return fail<std::uint64_t>("it ends within a number");
       const auto byte = static_cast<std::uint8_t>(*at_++);

@@ -33,6 +33,7 @@ struct sequencing_effects {
   std::vector<refusal> refused{};
   std::vector<std::shared_ptr<absence_report>> straggling{};
 
+  [[nodiscard]] bool empty() const noexcept { return ends.empty() && refused.empty() && straggling.empty(); }
   void clear() noexcept;
 };
 

@@ -1,5 +1,6 @@
 #include <troupe/collectives/backend/registered_pool.hpp>
 #include <troupe/collectives/operation/agreement.hpp>
+#include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/completion/sources/recycling.hpp>
 #include <troupe/processes/order/order_server.hpp>
 #include <troupe/processes/order/peer_requests.hpp>
@@ -316,11 +317,11 @@ order_server::connection* order_server::find_rank(rank one) const noexcept {
 }
 
 error order_server::receive(rank from, std::string_view batch, time_point now) {
-  const std::string name = "a batch of rank " + to_string(from);
+  const auto name = [from] { return "a batch of rank " + to_string(from); };
   connection* const found = find_rank(from);
   if (found == nullptr)
     return {.code = errc::internal,
-            .text = name + " has arrived at a world of " + std::to_string(ranks_.size()) + " ranks" +
+            .text = name() + " has arrived at a world of " + std::to_string(ranks_.size()) + " ranks" +
                     (is_host_ ? ", not all of which are on this host" : ""),
             .rank = from};
   connection& by = *found;
@@ -338,11 +339,10 @@ error order_server::receive(rank from, std::string_view batch, time_point now) {
     if (by.host == 0) by.out.has_seen(header.number); // else its service acknowledges its batches
     self.successes->set(header.succeeded);
   }
-  request_record one;
   error failure;
-  while (!failure && by.in.next(in, one)) take(by, one, now, failure);
+  while (!failure && by.in.next(in, record_)) take(by, record_, now, failure);
   settle();
-  if (!failure) failure = in.failure(name);
+  if (!in.ok() && !failure) failure = in.failure(name());
   if (failure) failure.rank = from;
   return failure;
 }
@@ -584,7 +584,11 @@ void order_server::follow(connection& to, decision_record& one) {
     return node.empty() ? 0 : node.mapped(); // its process reports that no request has this number
   };
   switch (one.kind) {
-    case decision_record::form::release: to.out.release(number(), one.position, one.joins, one.value.get()); break;
+    case decision_record::form::release:
+      value_.clear();
+      if (one.value) agreed_field(value_, *one.value);
+      to.out.release(number(), one.position, one.joins, value_.view());
+      break;
     case decision_record::form::refusal: to.out.refuse(number(), one.why, one.absence); break;
     case decision_record::form::capture:
     case decision_record::form::ending: to.out.add(one); break;
@@ -712,6 +716,7 @@ std::shared_ptr<agreed_value> order_server::decide(std::span<const std::unique_p
 }
 
 void order_server::settle() {
+  if (effects_.empty()) return;
   std::size_t next = 0;
   for (const std::size_t end : effects_.ends) {
     const auto& first = static_cast<const request&>(*effects_.released[next]);
@@ -730,10 +735,12 @@ void order_server::settle() {
     if (agreed) agreed->epoch = epoch_;
     first.from().of->log->released(epoch_, first.terms().lane, participants_, commit_of(first.what()),
                                    {launch_, operation_sketch{first.what(), from}}, agreed);
+    value_.clear();
+    if (agreed) agreed_field(value_, *agreed); // the log has set its position
     for (; next < end; ++next) {
       const auto& released = static_cast<const request&>(*effects_.released[next]);
       const bool joins_here = std::exchange(released.from().launch, launch_) == launch_ && joins;
-      released.from().by->out.release(released.number(), released.position_to_send(), joins_here, agreed.get());
+      released.from().by->out.release(released.number(), released.position_to_send(), joins_here, value_.view());
     }
   }
   for (auto& one : effects_.refused) {
@@ -782,15 +789,15 @@ time_point order_server::next_due() const noexcept {
   return due;
 }
 
-std::string order_server::take_outgoing(rank to) {
+bool order_server::take_outgoing(rank to, std::string& into) {
   composed_ = nullptr; // later releases are not in this batch
   connection* const found = find_rank(to);
-  return found != nullptr ? found->out.take() : std::string{};
+  return found != nullptr && found->out.take(into);
 }
 
-std::string order_server::take_outgoing(process_address to) {
+bool order_server::take_outgoing(process_address to, std::string& into) {
   const auto found = attached_.find(to);
-  return found != attached_.end() ? found->second.out.take() : std::string{};
+  return found != attached_.end() && found->second.out.take(into);
 }
 
 std::size_t order_server::waiting_bytes(process_address to) const {

@@ -88,9 +88,15 @@ public:
   /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept;
 
-  /// Returns the next batch for \p to, of at most longest_batch_bytes; empty if there is none.
-  [[nodiscard]] std::string take_outgoing(rank to);
-  [[nodiscard]] std::string take_outgoing(process_address to);
+  /// Replaces \p into by the next batch for \p to, of at most longest_batch_bytes. Returns false if there is none.
+  [[nodiscard]] bool take_outgoing(rank to, std::string& into);
+  [[nodiscard]] bool take_outgoing(process_address to, std::string& into);
+  /// As above. Returns the batch; empty if there is none.
+  template <class Address>
+  [[nodiscard]] std::string take_outgoing(Address to) {
+    std::string batch;
+    return take_outgoing(to, batch) ? batch : std::string{};
+  }
   /// Returns the bytes for a process without a rank that take_outgoing() has not returned.
   [[nodiscard]] std::size_t waiting_bytes(process_address to) const;
   /// Returns the number of batches for \p to in this epoch, including those that take_outgoing() has not returned yet.
@@ -180,6 +186,8 @@ private:
   std::vector<std::unique_ptr<world>> worlds_; ///< The first is the whole world.
   std::uint64_t next_number_ = 0;              ///< The number of the next world that is opened here.
   turn_table::answers turn_answers_;           ///< A member so that its memory is reused.
+  request_record record_;                      ///< As above.
+  wire_writer value_;                          ///< As above: the value of the agree that is released, encoded once.
   resume_log log_;                             ///< The resume log of the whole world.
   /// The resume logs of sub-worlds, by key. Dropped when the whole world changes its size.
   std::map<std::string, world_log> logs_;

@@ -266,6 +266,7 @@ bool order_service::read(place& from, time_point now) {
   auto& rings = from.route.rings;
   if (!rings || rings->is_waiting()) return false;
   const bool has_come = rings->receive(message_);
+  if (!has_come && !rings->failure()) return false;
   from.has_written = from.has_written || has_come;
   error why = !has_come        ? rings->failure()
               : from.is_rank() ? order_.receive(from.self(), message_, now)
@@ -295,14 +296,13 @@ bool order_service::check(time_point now) {
 void order_service::deliver_to(place& to, time_point now) {
   auto& [rings, send] = to.route;
   if (!rings && !send) return;
-  if (rings) rings->flush(now);
+  if (rings && rings->is_waiting()) rings->flush(now);
   while (!rings || (!rings->is_waiting() && !rings->failure())) {
-    std::string batch = to.is_rank() ? order_.take_outgoing(to.self()) : order_.take_outgoing(to.where);
-    if (batch.empty()) break;
+    if (!(to.is_rank() ? order_.take_outgoing(to.self(), batch_) : order_.take_outgoing(to.where, batch_))) break;
     if (rings)
-      rings->send(batch, now);
+      rings->send(batch_, now);
     else
-      send(std::move(batch));
+      send(std::exchange(batch_, {}));
   }
 }
 
@@ -354,8 +354,8 @@ bool order_service::deliver_all(time_point now) {
   deliver(now);
   bool has_lost = false;
   for (place& one : places_)
-    if (error why = failure_of(one)) {
-      lose(one, std::move(why));
+    if (std::optional<error> why = failure_of(one)) {
+      lose(one, *std::move(why));
       has_lost = true;
     }
   if (!has_lost) return false;
@@ -363,14 +363,15 @@ bool order_service::deliver_all(time_point now) {
   return true;
 }
 
-error order_service::failure_of(const place& one) const {
-  if (!one.route.rings) return {};
+std::optional<error> order_service::failure_of(const place& one) const {
+  if (!one.route.rings) return std::nullopt;
   if (const error& why = one.route.rings->failure()) return why;
   const std::size_t waiting = one.is_rank() ? 0 : order_.waiting_bytes(one.where);
-  if (waiting <= settings_.most_waiting_bytes) return {};
-  return {.code = errc::deadline_exceeded,
-          .text = std::to_string(waiting) + " bytes of answers wait for it, and the limit is " +
-                  std::to_string(settings_.most_waiting_bytes) + ": it reads them more slowly than it asks for them"};
+  if (waiting <= settings_.most_waiting_bytes) return std::nullopt;
+  return error{.code = errc::deadline_exceeded,
+               .text = std::to_string(waiting) + " bytes of answers wait for it, and the limit is " +
+                       std::to_string(settings_.most_waiting_bytes) +
+                       ": it reads them more slowly than it asks for them"};
 }
 
 bool order_service::is_any_waiting() const {

@@ -184,8 +184,8 @@ private:
   void lose(place& one, error why);
   /// Ends the order of the epoch, unless it has ended.
   void end(const error& why);
-  /// Returns why \p one can no longer be served; errc::none if it can.
-  [[nodiscard]] error failure_of(const place& one) const;
+  /// Returns why \p one can no longer be served; nullopt if it can.
+  [[nodiscard]] std::optional<error> failure_of(const place& one) const;
   void drop_rings(place& one);
   [[nodiscard]] bool is_any_waiting() const;
   /// As rest(). Call it with mutex_ locked.
@@ -216,6 +216,7 @@ private:
   time_point last_work_{}; ///< The last round that had something to do.
   std::atomic<bool> is_stopped_{false};
   std::string message_; ///< A member to reuse its memory.
+  std::string batch_;   ///< As above.
 };
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/program/commands.hpp>
+#include <troupe/program/simulate/scenario_options.hpp>
 #include <troupe/program/support/option_ranges.hpp>
 #include <troupe/program/support/progress_line.hpp>
 #include <troupe/testing/simulation/simulation.hpp>
@@ -64,54 +65,22 @@ using simulation::simulation_result;
 
 struct simulate_options {
   std::string seeds = "1..1000";
-  int ranks = 4;
-  bool processes = false;
-  std::string faults = "all";
-  std::vector<fault_kind> kinds{}; ///< Parsed from `faults`.
+  scenario_options of{};
   std::string trace;
   std::size_t jobs = std::max(1U, std::thread::hardware_concurrency());
-  std::vector<std::size_t> only_requests;
-  std::vector<std::size_t> only_faults;
-  bool without_faults = false; ///< For a shortened scenario that needs no fault.
 };
 
-/// Keeps those items whose numbers are in \p named.
-template <class Item>
-void keep(std::vector<Item>& all, const std::vector<std::size_t>& named) {
-  if (named.empty()) return;
-  std::erase_if(all, [&](const Item& one) { return std::ranges::find(named, one.number) == named.end(); });
-}
-
-scenario scenario_of(const simulate_options& options, std::uint64_t seed) {
-  const auto draw = options.processes ? simulation::draw_process_scenario : simulation::draw_scenario;
-  scenario made = draw(seed, options.ranks, options.kinds);
-  keep(made.requests, options.only_requests);
-  keep(made.faults, options.only_faults);
-  if (options.without_faults) made.faults.clear();
-  return made;
-}
-
-template <class Item>
-std::string names_of(const std::vector<Item>& all) {
-  std::string names;
-  for (const Item& one : all) names += (names.empty() ? "" : ",") + std::to_string(one.number);
-  return names;
-}
-
 /// Prints the findings, a command that runs the seed again, and one that runs only the requests and faults needed.
-void print_findings(const simulate_options& options, std::uint64_t seed, const simulation_result& result) {
+void print_findings(const scenario_options& options, std::uint64_t seed, const simulation_result& result) {
   const std::string name = std::to_string(seed);
   for (const std::string& one : result.findings) std::printf("seed %s: %s\n", name.c_str(), one.c_str());
-  const std::string command = "troupe simulate --seeds " + name + " --ranks " + std::to_string(options.ranks) +
-                              (options.processes ? " --processes" : "") + " --faults " + options.faults +
-                              " --trace seed-" + name + ".txt";
-  std::printf("  again:   %s\n", command.c_str());
+  const std::string trace = " --trace seed-" + name + ".txt";
+  std::printf("  again:   %s\n", (command_of(options, seed) + trace).c_str());
   const scenario all = scenario_of(options, seed);
   const scenario few = simulation::shorten(all);
-  std::printf("  shorter: %s --only-requests %s %s   (%zu of %zu requests, %zu of %zu faults)\n", command.c_str(),
-              names_of(few.requests).c_str(),
-              few.faults.empty() ? "--without-faults" : ("--only-faults " + names_of(few.faults)).c_str(),
-              few.requests.size(), all.requests.size(), few.faults.size(), all.faults.size());
+  std::printf("  shorter: %s   (%zu of %zu requests, %zu of %zu faults)\n",
+              (command_of(restricted_to(options, few), seed) + trace).c_str(), few.requests.size(), all.requests.size(),
+              few.faults.size(), all.faults.size());
 }
 
 struct summary {
@@ -138,7 +107,7 @@ summary play_all(const simulate_options& options, const seed_range& seeds, std::
   const auto play = [&] {
     for (std::uint64_t seed = next.fetch_add(1); seed <= seeds.last; seed = next.fetch_add(1)) {
       played_seed = seed;
-      simulation_result result = simulation::simulate(scenario_of(options, seed), trace != nullptr);
+      simulation_result result = simulation::simulate(scenario_of(options.of, seed), trace != nullptr);
       const std::lock_guard lock{mutex};
       if (trace != nullptr) *trace << "seed " << seed << '\n' << std::exchange(result.trace, {});
       all.found += result.found;
@@ -175,12 +144,11 @@ std::string counts_of(const std::map<Kind, std::size_t>& all) {
   return text;
 }
 
-int run(simulate_options options) {
+int run(const simulate_options& options) {
   constexpr std::size_t most_printed = 5;
   const auto began = std::chrono::steady_clock::now();
-  options.kinds = options.processes ? simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds)
-                                    : simulation::parse_fault_kinds(options.faults);
   const seed_range seeds = parse_seed_range(options.seeds);
+  static_cast<void>(scenario_of(options.of, seeds.first)); // refuses options that cannot be read
   std::ofstream trace;
   if (!options.trace.empty()) {
     trace.open(options.trace);
@@ -188,9 +156,10 @@ int run(simulate_options options) {
       throw exception{errc::invalid_argument,
                       "cannot write the trace to " + options.trace + ": name a file in a writable folder"};
   }
-  std::printf("troupe %s, simulated worlds of %d ranks%s, seeds %llu..%llu, faults %s\n", TROUPE_VERSION, options.ranks,
-              options.processes ? " in processes" : "", static_cast<unsigned long long>(seeds.first),
-              static_cast<unsigned long long>(seeds.last), options.faults.c_str());
+  std::printf("troupe %s, simulated worlds of %d ranks%s, seeds %llu..%llu, faults %s\n", TROUPE_VERSION,
+              options.of.ranks, options.of.processes ? " in processes" : "",
+              static_cast<unsigned long long>(seeds.first), static_cast<unsigned long long>(seeds.last),
+              options.of.faults.c_str());
   std::atomic<std::size_t> leaked{0};
   on_leak([&leaked](const error& why) {
     if (why.code == errc::deadline_exceeded) return; // a thread in a call that a fault lets outlast its world
@@ -201,7 +170,7 @@ int run(simulate_options options) {
   on_leak({});
   std::size_t failed = 0;
   for (const auto& [seed, result] : all.failed)
-    if (failed++ < most_printed) print_findings(options, seed, result);
+    if (failed++ < most_printed) print_findings(options.of, seed, result);
   if (failed > most_printed) std::printf("and %zu more seeds\n", failed - most_printed);
   std::size_t faults = 0;
   for (const auto& [kind, count] : all.faults) faults += count;
@@ -224,22 +193,10 @@ void add_simulate(CLI::App& program, action& chosen) {
       "Simulate worlds in virtual time, with faults drawn from seeds, and check the outcome of every request");
   const auto options = std::make_shared<simulate_options>();
   command->add_option("--seeds", options->seeds, "Seeds of the runs: a range A..B, or one seed")->capture_default_str();
-  add_number(*command, "--ranks", options->ranks, "Ranks of each world", 2, 256);
-  command->add_flag("--processes", options->processes,
-                    "Each rank lives in its own process, and a controller orders the requests");
-  command->add_option("--faults", options->faults, "Kinds of faults, comma-separated; all, or none")
-      ->capture_default_str();
+  add_scenario_options(*command, options->of);
   command->add_option("--trace", options->trace,
                       "Write a trace of all events to this file; the same seed gives the same trace");
   add_number(*command, "--jobs", options->jobs, "Threads that run simulations", 1, 1'024);
-  command
-      ->add_option("--only-requests", options->only_requests, "Run only these requests: their numbers, comma-separated")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 1'000'000'000));
-  command->add_option("--only-faults", options->only_faults, "Raise only these faults: their numbers, comma-separated")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 1'000'000'000));
-  command->add_flag("--without-faults", options->without_faults, "Run the same requests without any faults");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

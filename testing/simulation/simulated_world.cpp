@@ -250,12 +250,11 @@ void simulated_world::tell(controller_directive what) {
 }
 
 void simulated_world::kill(const error& why) {
+  mail_->close();
+  turns_.join(); // before the sub-worlds are killed: the turn in progress may start one
   for (const auto& one : children_)
     if (!one->is_over()) one->kill(why);
-  if (over_) return;
-  mail_->close();
-  turns_.join();
-  executor_->kill(why);
+  if (!over_) executor_->kill(why);
 }
 
 void simulated_world::ask_world(world_request asked, reply_promise reply) {

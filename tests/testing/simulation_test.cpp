@@ -1,5 +1,6 @@
 /// Worlds in virtual time.
 #include <troupe/device/error.hpp>
+#include <troupe/device/memory/leak_report.hpp>
 #include <troupe/testing/simulation/simulation.hpp>
 #include <troupe/testing/simulation/simulation_ledger.hpp>
 
@@ -36,12 +37,32 @@ draw_function drawing_processes(int ranks) {
   return [ranks](std::uint64_t seed) { return draw_process_scenario(seed, ranks, all_of_processes); };
 }
 
+/// Keeps the first report of a leak.
+class leak_reports {
+public:
+  leak_reports() {
+    on_leak([this](const error& why) {
+      if (why.code != errc::deadline_exceeded && !first_)
+        first_ = why; // else a call that a fault lets outlast its world
+    });
+  }
+  leak_reports(const leak_reports&) = delete;
+  leak_reports& operator=(const leak_reports&) = delete;
+  ~leak_reports() { on_leak({}); }
+  [[nodiscard]] const error& first() const noexcept { return first_; }
+
+private:
+  error first_;
+};
+
 void check_seeds(std::uint64_t first, std::uint64_t last, const draw_function& draw) {
+  const leak_reports leaked;
   std::size_t requests = 0; // a world that has a fault at once may get none
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     const simulation_result result = simulate(draw(seed));
     INFO("seed " << seed << ": " << (result.findings.empty() ? "" : result.findings.front()));
     REQUIRE(result.found.is_good());
+    REQUIRE(to_string(leaked.first()) == to_string(error{}));
     requests += result.requests;
   }
   REQUIRE(requests > 10 * (last - first));
@@ -64,6 +85,8 @@ TEST_CASE("processes are killed, stopped and cut off, and every promise is kept 
   check_seeds(500'001, 500'100, drawing_processes(2));
   check_seeds(600'001, 600'050, drawing_processes(8));
   check_seeds(700'001, 700'060, drawing_processes(4)); // on two hosts, each of which may have an order service
+  // A process is killed while its world is about to start a sub-world.
+  check_seeds(9'500'602, 9'500'602, drawing_processes(3));
 }
 
 namespace {

@@ -67,11 +67,10 @@ void write_part(wire_writer& out, const operation& what, bool staged,
       what);
 }
 
-operation read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes);
+void read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes, operation& into);
 
 template <class T>
-operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_bytes) {
-  T made;
+void read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_bytes, T& made) {
   bool staged{};
   std::uint64_t number{};
   fields_of_operation(in, made, staged, number);
@@ -89,22 +88,16 @@ operation read_fields(wire_reader& in, bool in_group, std::uint64_t& copied_byte
     if (number > 0) made.of = std::make_shared<captured_plan>(number);
   if constexpr (std::is_same_v<T, group>) {
     const std::size_t count = in_group ? 0 : in.count(most_outline_parts);
-    for (std::size_t i = 0; i < count && in.ok(); ++i) made.parts.push_back(read_part(in, true, copied_bytes));
+    for (std::size_t i = 0; i < count && in.ok(); ++i) read_part(in, true, copied_bytes, made.parts.emplace_back());
   }
-  return made;
 }
 
-operation read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes) {
+void read_part(wire_reader& in, bool in_group, std::uint64_t& copied_bytes, operation& into) {
   const std::uint64_t kind = in.varint(last_kind);
-  operation made;
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    ((kind == I
-          ? void(made = read_fields<std::variant_alternative_t<I, operation::variant>>(in, in_group, copied_bytes))
-          : void()),
-     ...);
+    ((kind == I ? read_fields(in, in_group, copied_bytes, into.emplace<I>()) : void()), ...);
   }
   (std::make_index_sequence<last_kind + 1>{});
-  return made;
 }
 
 std::size_t longest_list_of(const operation& what) {
@@ -153,15 +146,13 @@ std::string outline_of_launch(std::span<const operation* const> all, bool divisi
   return out.take();
 }
 
-std::optional<operation_outline> read_outline(wire_reader& in) {
+bool read_outline(wire_reader& in, operation_outline& into) {
   std::uint64_t copied_bytes{};
-  operation what = read_part(in, false, copied_bytes);
-  if (!in.ok()) return std::nullopt;
-  const bool is_copy = std::holds_alternative<copy>(what);
-  operation_outline made{.what = std::move(what)};
-  made.sketch = compact(made.what);
-  if (is_copy) made.sketch.count = copied_bytes;
-  return made;
+  read_part(in, false, copied_bytes, into.what);
+  if (!in.ok()) return false;
+  into.sketch = compact(into.what);
+  if (std::holds_alternative<copy>(into.what)) into.sketch.count = copied_bytes;
+  return true;
 }
 
 } // namespace troupe

@@ -34,7 +34,7 @@ inline constexpr std::size_t longest_outline_bytes = std::size_t{1} << 20U;
 /// collectives (launch_parts); empty if all are 0. Throws invalid_argument (too many parts to be read).
 [[nodiscard]] std::string outline_of_launch(std::span<const operation* const> all, bool divisible,
                                             std::span<const std::uint64_t> places = {});
-/// Reads an operation. Returns nullopt if \p in has failed.
-[[nodiscard]] std::optional<operation_outline> read_outline(wire_reader& in);
+/// Reads an operation into \p into, which is empty. Returns false if \p in has failed.
+[[nodiscard]] bool read_outline(wire_reader& in, operation_outline& into);
 
 } // namespace troupe

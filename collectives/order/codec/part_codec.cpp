@@ -165,12 +165,12 @@ error write_part(wire_writer& out, const operation& what, rank target) {
 }
 
 std::optional<operation> read_part(wire_reader& in, rank target) {
-  auto outline = read_outline(in);
-  if (!outline) return std::nullopt;
+  operation_outline outline;
+  if (!read_outline(in, outline)) return std::nullopt;
   own_fields<wire_reader> fields{in, target};
-  std::visit([&](auto& one) { visit_own_fields(one, fields); }, outline->what);
+  std::visit([&](auto& one) { visit_own_fields(one, fields); }, outline.what);
   if (!in.ok()) return std::nullopt;
-  return std::move(outline->what);
+  return std::move(outline.what);
 }
 
 error resolve_part(operation& what, const local_names& here, rank self) {

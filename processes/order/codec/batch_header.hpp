@@ -4,6 +4,7 @@
 #include <troupe/collectives/operation/wire.hpp>
 #include <troupe/device/identity.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29,13 +30,13 @@ struct batch_header {
   std::uint64_t controller_batch = 0;
 
   void write(wire_writer& out) const { fields(out, *this); }
-  /// Returns the batch with these records.
-  [[nodiscard]] std::string followed_by(std::string_view records) const {
-    wire_writer out;
-    out.reserve(32 + records.size());
-    write(out);
-    out.raw(records);
-    return out.take();
+  /// Replaces \p into, whose memory is reused, by the batch with these records.
+  void write_before(std::string_view records, std::string& into) const {
+    short_writer out;
+    fields(out, *this);
+    into.reserve(out.size_bytes() + records.size());
+    into.assign(out.all.data(), out.size_bytes());
+    into.append(records);
   }
   [[nodiscard]] static batch_header read(wire_reader& in) noexcept {
     if (in.left_bytes() > longest_batch_bytes) in.refuse("it exceeds the size limit of a batch");
@@ -45,6 +46,20 @@ struct batch_header {
   }
 
 private:
+  /// Writes a header without an allocation for each of its fields.
+  struct short_writer {
+    template <class T>
+    void field(const T& value) {
+      if constexpr (requires { value.value(); })
+        end = put_varint(value.value(), end);
+      else
+        end = put_varint(value, end);
+    }
+    [[nodiscard]] std::size_t size_bytes() const noexcept { return static_cast<std::size_t>(end - all.data()); }
+
+    std::array<char, 5 * longest_varint_bytes> all{};
+    char* end = all.data();
+  };
   template <class Wire, class Header>
   static void fields(Wire& wire, Header& of) {
     wire.field(of.epoch);

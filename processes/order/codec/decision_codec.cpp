@@ -51,15 +51,15 @@ void decision_fields(Wire& wire, Record& one, int world_size) {
 } // namespace
 
 void decision_writer::release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins,
-                              const agreed_value* agreed) {
+                              std::string_view value) {
   if (!joins) begin_record();
   const bool is_next = number == released_ + 1;
   released_ = number;
   out_.u8(static_cast<std::uint8_t>((is_next ? is_in_step : 0) | (position ? has_position : 0) |
-                                    (joins ? joins_previous : 0) | (agreed != nullptr ? has_value : 0)));
+                                    (joins ? joins_previous : 0) | (value.empty() ? 0 : has_value)));
   if (!is_next) out_.varint(number);
   if (position) out_.varint(*position);
-  if (agreed != nullptr) agreed_field(out_, *agreed);
+  out_.raw(value);
 }
 
 void decision_writer::refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence) {
@@ -99,22 +99,22 @@ bool decision_writer::begin_record() {
   return true;
 }
 
-std::string decision_writer::take() {
-  if (out_.empty() && !must_send_) return {};
+bool decision_writer::take(std::string& into) {
+  if (out_.empty() && !must_send_) return false;
   must_send_ = false;
   ++batches_;
   const bool is_last = full_.empty(); // records follow a full batch
   // Only the last of several batches completes the decisions that were passed on.
   if (!passed_on_ || is_last) sent_passed_on_ = passed_on_.value_or(batches_);
   const batch_header header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_};
-  std::string batch = header.followed_by(is_last ? out_.view() : full_.front());
+  header.write_before(is_last ? out_.view() : full_.front(), into);
   if (is_last) {
     out_.clear(); // and keeps its memory
   } else {
     full_bytes_ -= full_.front().size();
     full_.pop_front();
   }
-  return batch;
+  return true;
 }
 
 bool decision_reader::next(wire_reader& in, decision_record& into) {

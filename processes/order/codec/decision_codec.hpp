@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -58,9 +59,9 @@ public:
   explicit decision_writer(troupe::epoch of) noexcept : epoch_{of} {}
 
   /// \p joins: the request is launched together with the previous release. The caller ensures that take() returns both
-  /// in one batch.
+  /// in one batch. \p value: of an agree, written by agreed_field(); else empty.
   void release(std::uint64_t number, const std::optional<std::uint64_t>& position, bool joins = false,
-               const agreed_value* agreed = nullptr);
+               std::string_view value = {});
   void refuse(std::uint64_t number, const error& why, const std::shared_ptr<absence_report>& absence);
   /// Adds a record of another form. Returns whether a new batch begins with it. If so, later releases cannot join
   /// earlier ones.
@@ -77,8 +78,13 @@ public:
     passed_on_ = number;
     must_send_ = true;
   }
-  /// Returns the next batch; empty if there is nothing to send.
-  [[nodiscard]] std::string take();
+  /// Replaces \p into by the next batch. Returns false, and leaves \p into as it is, if there is nothing to send.
+  [[nodiscard]] bool take(std::string& into);
+  /// As above. Returns the batch; empty if there is nothing to send.
+  [[nodiscard]] std::string take() {
+    std::string batch;
+    return take(batch) ? batch : std::string{};
+  }
   /// Returns the size of the records that take() has not returned.
   [[nodiscard]] std::size_t waiting_bytes() const noexcept { return full_bytes_ + out_.size_bytes(); }
   /// Returns the number of batches so far, including those that take() has not returned yet.

@@ -6,6 +6,7 @@
 #include <troupe/collectives/operation/staging_plan.hpp>
 #include <troupe/collectives/order/codec/report_codec.hpp>
 #include <troupe/collectives/pipeline/fusion_composer.hpp>
+#include <troupe/completion/sources/recycling.hpp>
 
 #include <algorithm>
 #include <array>
@@ -206,7 +207,8 @@ void request_writer::add(const request_record& one) {
 }
 
 std::string request_writer::take(const batch_header& header) {
-  std::string whole = header.followed_by(out_.view());
+  std::string whole;
+  header.write_before(out_.view(), whole);
   out_.clear(); // and keeps its memory
   records_ = 0;
   return whole;
@@ -252,13 +254,13 @@ void request_reader::read_launch(wire_reader& in, request_record& into) {
   into.launch.clear();
   into.divisible = in.flag();
   for (std::size_t left = in.count(most_outline_parts); left > 0; --left) {
-    auto one = read_outline(in);
-    if (!one) return;
-    if (std::holds_alternative<copy>(one->what) || std::holds_alternative<replay>(one->what) ||
-        std::holds_alternative<call>(one->what) || std::holds_alternative<agree>(one->what))
+    operation_outline one;
+    if (!read_outline(in, one)) return;
+    if (std::holds_alternative<copy>(one.what) || std::holds_alternative<replay>(one.what) ||
+        std::holds_alternative<call>(one.what) || std::holds_alternative<agree>(one.what))
       return in.refuse("an operation is in a capture that cannot be launched there");
-    if (into.divisible && !is_single_collective(one->what)) return in.refuse("a launch cannot be divided");
-    into.launch.push_back(std::move(one->what));
+    if (into.divisible && !is_single_collective(one.what)) return in.refuse("a launch cannot be divided");
+    into.launch.push_back(std::move(one.what));
   }
   in.list(into.places, longest_outline_bytes, 1, [&](std::uint64_t& one) { in.field(one); });
   if (!into.places.empty() && into.places.size() != parts_of_launch(pointers_to(into.launch)).collectives.size())
@@ -314,9 +316,9 @@ void request_reader::read_ask(wire_reader& in, std::uint8_t head, request_record
   if ((head & has_facts) != 0) fields_of_facts(in, into.facts);
   const std::uint64_t slot = in.varint(no_slot);
   if ((head & has_outline) != 0) {
-    auto outline = read_outline(in);
-    if (!outline) return;
-    into.what = std::make_shared<const operation_outline>(std::move(*outline));
+    auto outline = std::allocate_shared<operation_outline>(recycling_allocator<operation_outline>{});
+    if (!read_outline(in, *outline)) return;
+    into.what = std::move(outline);
     if (slot != no_slot) outlines_[slot] = into.what;
     return;
   }

@@ -134,8 +134,10 @@ error ring_sender::send(std::string_view message, time_point now) {
             .text = "a message of " + std::to_string(message.size()) + " bytes exceeds the limit of " +
                     std::to_string(longest_ring_message_bytes)};
   // The kept messages go first. They also show what the peer has read since the last attempt, which may be long ago.
-  if (error why = flush(now)) return why;
-  if (!kept_.empty()) return keep(message, 0);
+  if (!kept_.empty()) {
+    if (error why = flush(now)) return why;
+    if (!kept_.empty()) return keep(message, 0);
+  }
   const std::size_t at = write(message, 0);
   if (at > 0) peer_bell_->caller().ring(); // some of it has been written, or all (npos)
   if (at == std::string_view::npos) return {};
