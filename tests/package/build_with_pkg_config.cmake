@@ -1,4 +1,4 @@
-# Builds the SOURCES with COMPILER and FLAGS by what pkg-config says of MODULE in the package below PACKAGE, as a makefile would,
+# Builds the SOURCES, in one file, with COMPILER and FLAGS by what pkg-config says of MODULE in the package below PACKAGE, as a makefile would,
 # and runs the result. A shared troupe outside the system's folders is found by LD_LIBRARY_PATH, and so is a CAF in
 # LIBRARIES.
 file(GLOB_RECURSE file ${PACKAGE}/${MODULE}.pc)
@@ -17,13 +17,13 @@ separate_arguments(FLAGS UNIX_COMMAND "${FLAGS}")
 
 file(REMOVE_RECURSE ${BUILD})
 file(MAKE_DIRECTORY ${BUILD})
-set(objects "")
-foreach(source ${SOURCES})
-  cmake_path(GET source STEM name)
-  execute_process(COMMAND ${LAUNCHER} ${COMPILER} ${FLAGS} ${cflags} -c ${source} -o ${BUILD}/${name}.o
-                  COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
-  list(APPEND objects ${BUILD}/${name}.o)
-endforeach()
-execute_process(COMMAND ${COMPILER} ${FLAGS} ${objects} ${libs} -o ${BUILD}/consumer
+list(GET SOURCES 0 source)
+cmake_path(GET source EXTENSION extension)
+list(TRANSFORM SOURCES REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE included)
+list(JOIN included "" included)
+file(WRITE ${BUILD}/consumer${extension} "${included}")
+execute_process(COMMAND ${LAUNCHER} ${COMPILER} ${FLAGS} ${cflags} -c ${BUILD}/consumer${extension} -o ${BUILD}/consumer.o
+                COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${COMPILER} ${FLAGS} ${BUILD}/consumer.o ${libs} -o ${BUILD}/consumer
                 COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${BUILD}/consumer COMMAND_ERROR_IS_FATAL ANY)
