@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import traceback
+import types
 
 import pytest
 from torch_ranks import PATIENCE, TIMEOUT, dist, run_ranks, torch
@@ -133,6 +135,31 @@ def goes_on(rank, size, attempt):
 
 def test_a_group_goes_on_when_rank_0_is_lost():
     assert len(set(run_with_losses(goes_on, 3, [0]))) == 1
+
+
+def waits_for_operands(rank, size, attempt):
+    dist.init_process_group("troupe", timeout=TIMEOUT)
+    if attempt == 0:
+        if rank == 1:
+            die()
+        raised(dist.DistBackendError, "resume", dist.barrier)
+        epochs = dist.group.WORLD._get_backend(torch.device("cpu"))._epochs
+        held, naps = [epochs.hold(torch.ones(1))], []  # as by an operation of epoch 1 that has not been aborted
+
+        def nap(seconds):
+            naps.append(seconds)
+            held.clear()
+
+        troupe.torch._recovery.time = types.SimpleNamespace(monotonic=time.monotonic, sleep=nap)
+        troupe.torch.resume()
+        assert naps and not held
+    else:
+        troupe.torch.resume()
+    dist.barrier()
+
+
+def test_resume_waits_until_no_earlier_operation_uses_a_tensor():
+    run_with_losses(waits_for_operands, 2, [1])
 
 
 def smaller_groups(rank, size, attempt):

@@ -54,7 +54,7 @@ class Epochs:
 
     def __init__(self, world: GroupWorld, parent: "Optional[Epochs]" = None) -> None:
         self._world, self._rank, self._native = world.world, world.rank, world.world._native
-        self._root = parent._root if parent is not None else self
+        self._root: Epochs = parent._root if parent is not None else self
         self._size = world.size
         self._first = self._world.epoch
         self._current = 0  # nothing has been requested yet
