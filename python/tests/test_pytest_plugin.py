@@ -1,6 +1,7 @@
 """The plugin of pytest: each case writes a test file and runs pytest on it, as a user does."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -10,14 +11,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 HEAD = "import numpy as np\nimport pytest\nimport troupe\n"
 
 
-def run(folder, text, *options):
-    """Returns the output of pytest on a file of this text, and its exit status."""
+def run(folder, text, *options, plugin=True):
+    """Returns the output of pytest on a file of this text, and its exit status. plugin: whether it is named."""
     file = folder / "test_of_a_user.py"
     file.write_text(HEAD + text, encoding="utf-8")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "troupe_pytest", *options,
-                           str(file)],
+    named = ["-p", "troupe_pytest"] if plugin else []
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *named, *options, str(file)],
                           capture_output=True, text=True, cwd=folder, timeout=120,
-                          env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+                          env=dict(os.environ, PYTHONPATH=os.pathsep.join([str(folder), *sys.path])))
     return done.stdout + done.stderr, done.returncode
 
 
@@ -117,6 +118,14 @@ def test_the_plugin_loads_no_library_before_a_test_needs_it():
     assert done.returncode == 0, done.stderr
 
 
-def test_it_is_found_where_the_package_is_installed():
-    text = (HERE.parent / "pyproject.toml").read_text(encoding="utf-8")
-    assert '[project.entry-points.pytest11]\ntroupe = "troupe_pytest"' in text and 'py-modules = ["troupe_pytest"]' in text
+def test_it_is_found_where_the_package_is_installed(tmp_path):
+    settings = (HERE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'py-modules = ["troupe_pytest"]' in settings
+    name, module = re.search(r'\[project.entry-points.pytest11\]\n(\w+) = "(\w+)"', settings).groups()
+    installed = tmp_path / "troupe_runtime-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: troupe-runtime\nVersion: 0\n", encoding="utf-8")
+    (installed / "entry_points.txt").write_text(f"[pytest11]\n{name} = {module}\n", encoding="utf-8")
+    for is_named in (False, True):  # twice is once
+        said, status = run(tmp_path, "def test_it(troupe_world): assert troupe_world.size == 2\n", plugin=is_named)
+        assert status == 0 and "1 passed" in said, said

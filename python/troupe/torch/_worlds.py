@@ -171,7 +171,7 @@ def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tupl
                                   f"is its process there, and does it make this group? ({why})") from why
     found = json.loads(store.get(key))
     if "error" in found:
-        raise refuse(f"rank 0 could not start the controller of this group: {found['error']}", "missing")
+        raise refuse(f"rank 0 could not start the controller of this group: {found['error']}", "world_failed")
     if found["host"] != socket.gethostname():
         raise refuse(f"rank 0 is on host {found['host']} and rank {rank} on {socket.gethostname()}: its controller listens on "
                      f"loopback; start one with certificates, and give its TROUPE_CONTROL to all processes "
