@@ -30,11 +30,11 @@ function(troupe_layer name)
 endfunction()
 
 # For a package beside the core, of which a runtime learns through a function with C linkage (runtime/packages.hpp). The
-# linker takes its file out of a static library only if it is told the function's name.
+# linker takes its file out of a static library only if it is told the function's name. Further arguments: see troupe_unity().
 function(troupe_package name symbol)
   if(NOT BUILD_SHARED_LIBS)
     target_link_options(troupe_${name} INTERFACE LINKER:-u,${symbol})
   endif()
-  troupe_unity(troupe_${name})
+  troupe_unity(troupe_${name} ${ARGN})
   troupe_use_precompiled(troupe_${name})
 endfunction()

@@ -59,9 +59,14 @@ function(troupe_use_precompiled)
 endfunction()
 
 # Files of a target that use the same templates are compiled several at a time: these are instantiated once. Names in
-# their unnamed namespaces must differ, therefore.
+# their unnamed namespaces must differ, therefore. Each part of a target costs some seconds for what its files have in common:
+# troupe_unity(TARGET [MOST]) with the MOST files of a part that leave no small one.
 function(troupe_unity target)
+  set(most 16)
+  if(ARGC GREATER 1)
+    set(most ${ARGV1})
+  endif()
   if(TROUPE_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${most})
   endif()
 endfunction()

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 constexpr int fresh_byte = 0xA5;
-/// A rank's peer memory is megabytes, of which the mock uses few pages, and the first access to a page costs the operating
-/// system some microseconds: writing to all of them took most of the time in which a mock world forms.
+/// A rank's peer memory is megabytes, of which the mock uses few pages, and the first access to a page costs the
+/// operating system some microseconds: writing to all of them took most of the time in which a mock world forms.
 constexpr std::size_t fresh_peer_stride = std::size_t{64} << 10U;
 
 std::uintptr_t key_of(const void* address) noexcept {

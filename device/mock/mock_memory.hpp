@@ -18,11 +18,11 @@ namespace troupe {
 /// Device and pinned memory, and the pools from which device memory is allocated.
 /// A pool counts as CUDA's does: it grows by what an allocation lacks, keeps what is freed until it is trimmed, and
 /// after a refused allocation it holds all that the device had left.
-/// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed; of peer memory, one page in
-/// 64 KiB is, and the others are zero. The storage of freed memory returns to the host's heap at once (the CUDA driver also keeps pinned memory), so that an address sanitizer
-/// detects uses after free. Peer memory is shared memory of the operating system, so that the mocks of several
-/// processes can map it. It counts as used by the device of its allocation until this mock has no mapping of it.
-/// Threads: all functions may be called from any thread.
+/// Each byte of new memory is set to 0xA5, so that reads of uninitialised memory are noticed; of peer memory, one page
+/// in 64 KiB is, and the others are zero. The storage of freed memory returns to the host's heap at once (the CUDA
+/// driver also keeps pinned memory), so that an address sanitizer detects uses after free. Peer memory is shared memory
+/// of the operating system, so that the mocks of several processes can map it. It counts as used by the device of its
+/// allocation until this mock has no mapping of it. Threads: all functions may be called from any thread.
 class mock_memory {
 public:
   mock_memory(int device_count, std::size_t limit_bytes);

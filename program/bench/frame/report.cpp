@@ -29,7 +29,7 @@ namespace {
 json command_line() {
   std::ifstream file{"/proc/self/cmdline", std::ios::binary};
   json words = json::array();
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  for (std::string one; std::getline(file, one, '\0');) words.push_back(one);
   return words;
 }
 

@@ -105,7 +105,8 @@ TROUPE_DRIVER_TEST(1, "a part of peer memory is set to zero, and what is beside 
     work.ref().synchronize();
     for (std::size_t at = 0; at < some_bytes; ++at) {
       const bool within = at >= static_cast<std::size_t>(from) && at < static_cast<std::size_t>(until);
-      if (seen[at] != (within ? 0 : 6)) FAIL("byte " << at << " is " << int{seen[at]} << " of " << from << " to " << until);
+      if (seen[at] != (within ? 0 : 6))
+        FAIL("byte " << at << " is " << int{seen[at]} << " of " << from << " to " << until);
     }
   }
 }
