@@ -39,10 +39,9 @@ controller_options checked(controller_options options) {
   require(terms.heartbeat > nanoseconds{0} && terms.suspicion >= 2 * terms.heartbeat,
           "controller_terms::suspicion is shorter than two heartbeats: make it longer");
   const nanoseconds lease = lease_length(terms);
-  require(terms.lease >= nanoseconds{0} && lease >= 2 * terms.heartbeat &&
-              lease + lease_bound(lease) <= terms.suspicion,
+  require(terms.lease >= nanoseconds{0} && lease > terms.heartbeat && lease + lease_bound(lease) <= terms.suspicion,
           "controller_terms::lease is " + std::to_string(lease.count()) +
-              " ns, and must be at least two heartbeats and, with one per cent more, at most "
+              " ns, and must be longer than a heartbeat and, with one per cent more, at most as long as "
               "controller_terms::suspicion (" +
               std::to_string(terms.suspicion.count()) + " ns)");
   require(options.certificates || control_address{options.host, options.port}.is_loopback(),

@@ -114,7 +114,7 @@ TEST_CASE("the epoch fails if its lease is not renewed, and what was in flight h
   static_cast<void>(rig.mark->set(rig.faults[0]));
   CHECK_FALSE(rig.poll());
   REQUIRE(one.log.failure());
-  CHECK(one.log.failure()->effect == effect::unknown_outcome);
+  CHECK(one.log.failure().effect == effect::unknown_outcome);
 }
 
 TEST_CASE("a process that was removed from its world reports nothing, and does not blame its lease (MEM-1)",
