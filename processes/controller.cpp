@@ -37,6 +37,12 @@ controller_options checked(controller_options options) {
                                                             std::to_string(terms.world_size));
   require(terms.heartbeat > nanoseconds{0} && terms.suspicion >= 2 * terms.heartbeat,
           "controller_terms::suspicion is shorter than two heartbeats: make it longer");
+  const nanoseconds lease = lease_length(terms);
+  require(terms.lease >= nanoseconds{0} && lease > terms.heartbeat && lease + lease_bound(lease) <= terms.suspicion,
+          "controller_terms::lease is " + std::to_string(lease.count()) +
+              " ns, and must be longer than a heartbeat and, with one per cent more, at most as long as "
+              "controller_terms::suspicion (" +
+              std::to_string(terms.suspicion.count()) + " ns)");
   require(options.certificates || control_address{options.host, options.port}.is_loopback(),
           "the controller would listen at " + options.host +
               ", which other machines can reach, without certificates: create them with troupe certs and name them, or "
@@ -114,7 +120,12 @@ struct controller::parts {
             [this](peer_id from, std::string bytes) {
               post([this, from, bytes = std::move(bytes)] { server->hear(from, bytes); });
             },
-        .on_lost = [this](peer_id which, const transport_fault&) { post([this, which] { server->lose(which); }); },
+        .on_lost =
+            [this](peer_id which, const transport_fault& why) {
+              post([this, which, how = why.is_by_peer ? session_end::closed : session_end::broken] {
+                server->lose(which, how);
+              });
+            },
         .on_event =
             [](const transport_event& event) {
               const bool is_usual =

@@ -84,6 +84,9 @@ void add_controller_options(CLI::App& command, controller_options& options) {
   add_time(command, "--gather", terms.gather,
            "time limit until all processes of a world have joined, at the start and after a loss", "1ms", "525600min");
   add_time(command, "--suspicion", terms.suspicion, "silence after which a process counts as lost", "10ms", "60min");
+  add_time(command, "--lease", terms.lease,
+           "how long a process serves without an answer of the controller; 0: nine tenths of --suspicion", "0ms",
+           "60min");
 }
 
 void add_controller(CLI::App& program, action& chosen) {

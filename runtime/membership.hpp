@@ -3,6 +3,7 @@
 
 #include <troupe/actors/caf/inner_messages.hpp>
 #include <troupe/actors/world/controller_channel.hpp>
+#include <troupe/completion/poller/serving_lease.hpp>
 
 #include <memory>
 #include <string>
@@ -21,6 +22,8 @@ public:
 
   /// Returns the world's way to the controller.
   [[nodiscard]] virtual std::shared_ptr<controller_channel> channel() const = 0;
+  /// Returns the lease under which the process serves (MEM-1).
+  [[nodiscard]] virtual std::shared_ptr<const serving_lease> lease() const = 0;
   /// Starts to connect to the controller, whose messages are forwarded to \p target.
   virtual void begin(world_inner_handle target) = 0;
   /// Returns whether the controller has admitted the process.

@@ -167,6 +167,7 @@ world runtime::form_world(const world_options& options) {
   if (has_controller) {
     member = p.join(plan.locals.front().where->id());
     plan.to_controller = member->channel();
+    plan.services.lease = member->lease();
     first_device = plan.locals.front().where;
   }
   shared->status = plan.status;

@@ -46,6 +46,7 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
   made->track_ =
       std::make_shared<track>(made->self(), make_completion_source(shared.strategy, made->where(), shared.slots),
                               made->mark_, shared.limits, std::move(hooks));
+  made->track_->serves_under(shared.lease, formed_in);
   return made;
 }
 
@@ -464,9 +465,22 @@ void rank_pipeline::end_launch() {
   if (hooks_.after_launch) hooks_.after_launch();
 }
 
+bool rank_pipeline::may_launch() {
+  if (!services_.lease) return true;
+  const auto standing = services_.lease->await(epoch_);
+  if (standing == serving_lease::standing::lapsed) report(services_.lease->why());
+  // Without a lease, requests stay queued: they are rejected when the communicator fails, which is imminent.
+  return standing == serving_lease::standing::held && !mark_->failed();
+}
+
+error rank_pipeline::lease_objection() const {
+  const bool is_held = !services_.lease || services_.lease->check(epoch_) == serving_lease::standing::held;
+  return is_held ? error{} : services_.lease->why();
+}
+
 template <class Calls, class Enqueue>
 void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue) {
-  if (mark_->failed() || !stream_) return;
+  if (mark_->failed() || !stream_ || !may_launch()) return;
   const time_point began = services_.time->now();
   const auto gone = std::ranges::find_if_not(several, [&](const auto& one) { return one->begin_launch(began); });
   if (gone != several.end()) {

@@ -13,6 +13,7 @@
 #include <troupe/collectives/progress/progress_record.hpp>
 #include <troupe/collectives/recording/flight_recorder.hpp>
 #include <troupe/completion/poller/poller.hpp>
+#include <troupe/completion/poller/serving_lease.hpp>
 #include <troupe/completion/poller/track.hpp>
 #include <troupe/completion/sources/completion_source.hpp>
 #include <troupe/completion/sources/recycling.hpp>
@@ -57,10 +58,11 @@ struct pipeline_services {
   track_limits limits{};
   /// Determines which operations may be requested; null: all well-formed ones.
   std::shared_ptr<const troupe::capabilities> able{};
-  std::shared_ptr<staging_stock> staging{};    ///< Null: each pipeline allocates its own staging memory.
-  std::shared_ptr<launch_observer> observer{}; ///< Notified of each launch; usually null.
-  std::shared_ptr<flight_recorder> recorder{}; ///< Null: requests are not recorded.
-  std::shared_ptr<hang_watch> hangs{};         ///< Null: a hang is judged without regard to other worlds.
+  std::shared_ptr<staging_stock> staging{};     ///< Null: each pipeline allocates its own staging memory.
+  std::shared_ptr<launch_observer> observer{};  ///< Notified of each launch; usually null.
+  std::shared_ptr<flight_recorder> recorder{};  ///< Null: requests are not recorded.
+  std::shared_ptr<hang_watch> hangs{};          ///< Null: a hang is judged without regard to other worlds.
+  std::shared_ptr<const serving_lease> lease{}; ///< Of a world over processes (MEM-1); null: none is needed.
 };
 
 /// A job of a pipeline for its launcher.
@@ -120,6 +122,9 @@ public:
   /// failed, because peers launch theirs. Does not throw because of its arguments: the tasks of the order are noexcept.
   void submit_together(pipeline_calls all);
   void submit_together(std::vector<submission> all);
+
+  /// Returns why success may not be reported now, because the lease is not held (MEM-1); errc::none if it may.
+  [[nodiscard]] error lease_objection() const;
 
   /// Returns the number of launches that the launcher has and has not made yet. Held ones do not count.
   [[nodiscard]] std::size_t unlaunched() const noexcept {
@@ -216,6 +221,9 @@ private:
   void launch(const pipeline_calls& several);
   /// Result of enqueueing a launch. with_word: the launch writes the completion word that was passed.
   enum class enqueued : std::uint8_t { refused, without_word, with_word };
+  /// Waits for a lapsed lease to be renewed, and otherwise declares the communicator failed. Returns whether it is
+  /// held.
+  [[nodiscard]] bool may_launch();
   /// Makes one launch of \p several, which \p enqueue puts into the stream. It is given the completion word of the next
   /// mark, which may be null.
   template <class Calls, class Enqueue>

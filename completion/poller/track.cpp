@@ -102,6 +102,7 @@ bool track::poll(time_point now, running_time running) {
     if (quarantine_.empty() && inbox_.empty()) return false;
   }
   take_pushed();
+  may_report_.reset();
   bool any = false;
   while (!pending_.empty() && settle_head(now)) any = true;
   if (mark_->failed()) {
@@ -142,7 +143,7 @@ bool track::settle_head(time_point now) {
         raise(current_error());
       }
       // The mark is read after the completion signal: an abort sets the mark first and then makes signals fire.
-      if (!reached || mark_->failed()) return false;
+      if (!reached || mark_->failed() || (lease_ && !may_report(now))) return false;
       head.succeed(now);
       break;
     }
@@ -150,6 +151,19 @@ bool track::settle_head(time_point now) {
   }
   settled(now);
   return true;
+}
+
+bool track::may_report(time_point now) {
+  if (may_report_) return *may_report_;
+  const auto standing = lease_->check(served_);
+  may_report_ = standing == serving_lease::standing::held;
+  if (standing != serving_lease::standing::lapsed)
+    lapsed_at_.reset();
+  else if (!lapsed_at_)
+    lapsed_at_ = now;
+  else if (now - *lapsed_at_ >= lease_->grace())
+    raise(lease_->why());
+  return *may_report_;
 }
 
 void track::tidy() noexcept {

@@ -7,6 +7,7 @@
 #include <troupe/completion/poller/hang_watch.hpp>
 #include <troupe/completion/poller/inbox.hpp>
 #include <troupe/completion/poller/poller.hpp>
+#include <troupe/completion/poller/serving_lease.hpp>
 #include <troupe/completion/poller/wake_signal.hpp>
 #include <troupe/completion/reply/outcome.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -166,6 +167,11 @@ public:
     others_ = std::move(others);
     place_ = std::move(place);
   }
+  /// Call before the track is polled. Success of epoch \p of is reported only while \p lease is held (MEM-1).
+  void serves_under(std::shared_ptr<const serving_lease> lease, epoch of) noexcept {
+    lease_ = std::move(lease);
+    served_ = of;
+  }
   /// Begins to load what expect() will write into this core's cache. Call it well before expect().
   void prefetch() const noexcept { prefetch_for_writing(&load_); }
   /// Announces \p count calls of push(), so that the load does not become 0 before they are made.
@@ -192,6 +198,8 @@ public:
 private:
   void take_pushed();
   bool settle_head(time_point now);
+  /// Returns whether success may be reported in this round. Raises a fault if the lease has lapsed for too long.
+  [[nodiscard]] bool may_report(time_point now);
   void fail_pending(running_time running);
   void check_deadlines(time_point now);
   void check_health(time_point now, running_time running);
@@ -209,6 +217,8 @@ private:
   track_hooks hooks_;
   std::shared_ptr<const hang_watch> others_; ///< Null if the track is alone on its device. Set together with place_.
   std::shared_ptr<hang_watch::place> place_;
+  std::shared_ptr<const serving_lease> lease_; ///< Null: none is needed.
+  epoch served_{};
 
   inbox<in_flight> inbox_;
   alignas(64) std::atomic<std::size_t> load_{0}; ///< Written by both sides, so it is read only where needed.
@@ -227,7 +237,9 @@ private:
   /// Start of the hang limit: the head's start, or the last time it waited behind others.
   running_time judged_from_{};
   std::optional<running_time>
-      seen_launching_; ///< Start of the launch limit: the first check of the head that found it.
+      seen_launching_;                  ///< Start of the launch limit: the first check of the head that found it.
+  std::optional<bool> may_report_;      ///< Of this round; empty until the lease has been checked in it.
+  std::optional<time_point> lapsed_at_; ///< When the lease was first seen to have lapsed.
   bool called_driver_ = false;
   bool fault_raised_ = false;
   bool late_told_ = false;

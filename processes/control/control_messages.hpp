@@ -47,13 +47,17 @@ struct join_request {
   int local_device = 0;           ///< Index of the device that it is to use on its host.
   int device_count = 0;           ///< Number of devices on its host.
   epoch last_epoch{};             ///< The latest epoch that it was part of. A restarted controller continues from it.
+  int last_size = 0;              ///< The number of ranks of that epoch.
+  nanoseconds last_lease{};       ///< How long its latest lease was granted for. It has given it up (MEM-1).
   std::int64_t wall_clock_ns = 0; ///< Send time in nanoseconds since 1970.
   /// The nonce that it has sent to the gate of its host, if there is a gate (order_gate.hpp).
   std::optional<ring_session> nonce{};
 };
 
-/// Process → controller: the process is alive.
-struct heartbeat {};
+/// In both directions: the sender is alive. Process → controller: renew the lease, by a lease_grant with this number.
+struct heartbeat {
+  std::uint64_t number = 0; ///< Counted from 1 in each session; 0 from the controller.
+};
 /// Process → controller: the unique id for forming epoch `of`, as requested by id_wanted.
 struct id_offer {
   epoch of;
@@ -97,8 +101,16 @@ using process_message =
 struct join_welcome {
   session_id session = 0;
   nanoseconds heartbeat{};
-  nanoseconds suspicion{}; ///< Silence after which either side considers the other lost.
-  bool is_spare = false;   ///< The process stands by until a place is free, for an unlimited time.
+  nanoseconds suspicion{};    ///< Silence after which either side considers the other lost.
+  bool is_spare = false;      ///< The process stands by until a place is free, for an unlimited time.
+  bool grants_leases = false; ///< Whether the process serves only while it has been sent a lease_grant.
+};
+/// Controller → rank of epoch `of`: it may serve in this epoch for `length` after it has sent the heartbeat `number`,
+/// or, if that is 0, its join_request. Only the process's own clock measures that, so no clocks are compared (MEM-1).
+struct lease_grant {
+  epoch of;
+  std::uint64_t number = 0;
+  nanoseconds length{};
 };
 /// Controller → process: the process may not join, for the reason `why`.
 struct join_refusal {
@@ -140,8 +152,9 @@ struct world_report {
   std::shared_ptr<const resume_points> resume{}; ///< As in formation_directive.
 };
 
-using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted,
-                                        formation_directive, failure_directive, quiesce_directive, order_batch,
-                                        fence_notice, stop_directive, claim_directive, serve_directive, world_report>;
+using controller_message =
+    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted, formation_directive,
+                 failure_directive, quiesce_directive, order_batch, fence_notice, stop_directive, claim_directive,
+                 serve_directive, world_report, lease_grant>;
 
 } // namespace troupe

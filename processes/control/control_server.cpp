@@ -368,7 +368,8 @@ void control_server::admit(peer_id from, const join_request& asked) {
   if (is_new) return;
   const session_id before = std::exchange(known->second, session);
   sessions_.erase(before); // the process uses the new session from now on
-  carry_out(state_.on_session_lost(before, boot_clock::now()));
+  carry_out(
+      state_.on_session_lost(before, session_end::closed, boot_clock::now())); // its process has ended that session
 }
 
 void control_server::note_gate(process_connection& of, const ring_session& nonce) {
@@ -378,14 +379,14 @@ void control_server::note_gate(process_connection& of, const ring_session& nonce
   hosts_.send_to_all(claim_directive{nonce});
 }
 
-void control_server::lose(peer_id process) {
+void control_server::lose(peer_id process, session_end how) {
   if (drivers_.lose(process)) return;
   const auto host = hosts_.find(process);
   if (host != hosts_.end()) return lose_host(host->first);
   const auto known = latest_.extract(process);
   if (known.empty()) return;
   sessions_.erase(known.mapped());
-  carry_out(state_.on_session_lost(known.mapped(), boot_clock::now()));
+  carry_out(state_.on_session_lost(known.mapped(), how, boot_clock::now()));
 }
 
 void control_server::carry_out(const control_effects& effects) {

@@ -89,7 +89,7 @@ public:
   /// Handles a frame from a connection.
   void hear(peer_id from, std::string_view bytes);
   /// Handles the end of a connection.
-  void lose(peer_id process);
+  void lose(peer_id process, session_end how);
   /// Handles the end of a process, as observed by the program that started it.
   void process_ended(std::string_view name, std::int64_t pid, const std::string& how);
   /// Asks all processes to finish their work and end.

@@ -3,10 +3,18 @@
 #include <troupe/processes/control/control_codec.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <utility>
 #include <variant>
 
 namespace troupe {
+
+namespace {
+
+/// Limit of the heartbeats whose times are kept: those of a controller that is silent for longer than any lease.
+constexpr std::size_t most_unanswered = 256;
+
+} // namespace
 
 control_session::control_session(session_services services)
   : services_{std::move(services)}, running_{services_.time->now(), terms_.heartbeat}, orphaned_{running_.last()} {}
@@ -19,7 +27,10 @@ std::string control_session::introduction() {
 std::string control_session::begin() {
   if (state_ == state::joined) orphaned_ = running_now();
   if (state_ != state::leaving && state_ != state::left) state_ = state::joining;
-  return encode(process_frame{0, introduce()});
+  auto first = introduce();
+  beats_ = 0;
+  unanswered_ = {{0, boot_clock::now()}};
+  return encode(process_frame{0, std::move(first)});
 }
 
 void control_session::rejoin() {
@@ -67,8 +78,8 @@ void control_session::answer(const controller_message& what) {
   running_.count(terms_.heartbeat);
   state_ = state::joined;
   was_joined_ = true;
-  spoke_ = running_now();
-  silence_.end(spoke_);
+  beat_ = running_now();
+  silence_.end(beat_);
 }
 
 bool control_session::follow_ring(epoch of, std::string_view batch) {
@@ -119,7 +130,7 @@ bool control_session::tick() {
   if (state_ == state::joined && silence_.exceeds(terms_.suspicion, ticked))
     lose({.code = errc::communicator_failed,
           .text = "the controller has been silent for longer than the suspicion time"});
-  if (state_ == state::joined && ticked - spoke_ >= terms_.heartbeat) send(heartbeat{});
+  if (state_ == state::joined && ticked - beat_ >= terms_.heartbeat) beat();
   const bool is_needed = state_ == state::unconnected;
   lock.unlock();
   settle();
@@ -145,8 +156,22 @@ void control_session::await_farewell(nanoseconds at_most) {
 
 void control_session::send(process_message what) {
   if (state_ != state::joined) return;
-  spoke_ = running_now();
   services_.send(encode(process_frame{terms_.session, std::move(what)}));
+}
+
+void control_session::beat() {
+  beat_ = running_now();
+  unanswered_.insert_or_assign(++beats_, boot_clock::now());
+  if (unanswered_.size() > most_unanswered) unanswered_.erase(unanswered_.begin());
+  send(heartbeat{beats_});
+}
+
+std::optional<boot_time> control_session::sent_at(std::uint64_t number) {
+  const auto found = unanswered_.find(number);
+  if (found == unanswered_.end()) return std::nullopt;
+  const boot_time sent = found->second;
+  unanswered_.erase(unanswered_.begin(), found); // it may be asked for again
+  return sent;
 }
 
 std::function<void(std::string)> control_session::batch_sender(epoch of) const {

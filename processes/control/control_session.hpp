@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/device/threads/boot_clock.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/running_clock.hpp>
 #include <troupe/device/time.hpp>
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -101,6 +103,14 @@ protected:
   void leave(leave_notice what, bool is_confirmed);
   /// Returns a function that sends batches of an epoch in the present session, from any thread and without the lock.
   [[nodiscard]] std::function<void(std::string)> batch_sender(epoch of) const;
+  /// Returns the time since boot at which heartbeat \p number of this session, or with 0 the introduction, was sent;
+  /// nullopt if that is not known. Forgets the earlier ones.
+  [[nodiscard]] std::optional<boot_time> sent_at(std::uint64_t number);
+  /// Sends a heartbeat now.
+  void beat();
+  /// Return what the controller has said when it admitted the member.
+  [[nodiscard]] bool grants_leases() const noexcept { return terms_.grants_leases; }
+  [[nodiscard]] nanoseconds heartbeat_period() const noexcept { return terms_.heartbeat; }
   /// Introduces the member again over the same connection, because the controller has ended its session.
   void rejoin();
   /// Ends all sessions, because of \p why.
@@ -125,7 +135,10 @@ private:
   join_welcome terms_{.heartbeat = std::chrono::milliseconds{250}, .suspicion = std::chrono::seconds{10}};
   peer_silence silence_; ///< Of the controller.
   running_clock running_;
-  running_time spoke_{};
+  running_time beat_{};     ///< The time of the latest heartbeat.
+  std::uint64_t beats_ = 0; ///< The number of heartbeats in this session.
+  /// When the introduction and those heartbeats were sent that have not been answered, by number.
+  std::map<std::uint64_t, boot_time> unanswered_;
   running_time orphaned_; ///< Time since which it has had no controller.
 };
 

@@ -30,7 +30,10 @@ controller_state::controller_state(controller_terms terms, boot_time now)
     recovery_{terms_.recovery},
     gatherings_{
         {.count = std::max(terms_.recovery.rebuilds, least_gatherings) + 1, .window = recovery_.terms().window}},
-    running_{now, terms_.heartbeat} {
+    running_{now, terms_.heartbeat},
+    real_{now},
+    started_{now},
+    longest_lease_{lease_length(terms_)} {
   due_ = later(running_.last(), terms_.gather);
 }
 
@@ -74,11 +77,13 @@ control_effects controller_state::on_join(session_id from, const join_request& a
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (!is_same_process(one->second.who, asked.who)) continue;
+    one->second.lease_until = {}; // it has ended its lease before it has asked
     if (one->second.is_away)
       members_.erase(one);
     else
       lose(one, loss_error(describe(asked.who) + " has joined again"), false, now, out);
   }
+  std::erase_if(departed_, [&](const auto& one) { return is_same_process(one.second.who, asked.who); });
   is_joining_ = false;
   if (members_.empty()) begin_gathering(now, out);
   member newcomer{.who = asked.who, .joined_in = epoch_, .last_epoch = asked.last_epoch};
@@ -89,11 +94,13 @@ control_effects controller_state::on_join(session_id from, const join_request& a
     refuse(std::move(why));
     return out;
   }
+  note_past(asked);
   if (!served_) agreed_ = asked.facts;
   out.emplace_back(control_effect::send{from, join_welcome{.session = from,
                                                            .heartbeat = terms_.heartbeat,
                                                            .suspicion = terms_.suspicion,
-                                                           .is_spare = newcomer.spare}});
+                                                           .is_spare = newcomer.spare,
+                                                           .grants_leases = true}});
   members_.emplace(from, std::move(newcomer));
   const control_phase before = phase_;
   advance(now, out);
@@ -166,7 +173,10 @@ control_effects controller_state::on_message(session_id from, const process_mess
   member& one = found->second;
   std::visit(overloaded{
                  [](const join_request&) {}, // it has joined already
-                 [](const heartbeat&) {},
+                 [&](const heartbeat& beat) {
+                   one.beat = beat.number;
+                   grant(from, one, out);
+                 },
                  // Handled by control_server:
                  [](const order_batch&) {},
                  [](const attach_request&) {},
@@ -209,10 +219,9 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    advance(now, out);
                  },
                  [&](const leave_notice& notice) {
-                   if (notice.why)
-                     lose(found, notice.why, false, now, out);
-                   else
-                     remove_finished(found, now, out);
+                   if (!notice.why) return remove_finished(found, now, out);
+                   one.lease_until = {}; // it has ended its lease before it has sent this
+                   lose(found, notice.why, false, now, out);
                  },
              },
              what);
@@ -224,9 +233,10 @@ control_effects controller_state::on_rank_failed(session_id which, epoch of, err
   const running_time now = read_clock(real);
   const auto found = members_.find(which);
   if (found == members_.end()) return out;
-  if (why.code == errc::rank_lost)
+  if (why.code == errc::rank_lost) {
+    found->second.lease_until = {}; // it was seen to end
     lose(found, loss_error(describe(found->second.who) + " is lost: " + why.text), true, now, out);
-  else
+  } else
     fail(found, {.of = of, .why = std::move(why)}, now, out);
   return out;
 }
@@ -236,8 +246,10 @@ void controller_state::fail(members::iterator which, const failed_report& report
   member& one = which->second;
   error why = report.why;
   if (one.self && !why.rank && report.blamed.empty()) why.rank = one.self;
-  if (why.code == errc::process_poisoned)
-    return lose(which, std::move(why), false, now, out); // the process ends itself
+  if (why.code == errc::process_poisoned) { // the process ends itself, and has ended its lease
+    one.lease_until = {};
+    return lose(which, std::move(why), false, now, out);
+  }
   if (report.of != epoch_ || !one.self) return;
   if (phase_ == control_phase::forming) return on_forming_failed(one, std::move(why), report.blamed, now, out);
   if (phase_ == control_phase::serving && why.code == errc::deadline_exceeded) return on_hang(std::move(why), now, out);
@@ -257,7 +269,8 @@ control_effects controller_state::on_tick(boot_time real) {
   }
   if (now - spoke_ >= terms_.heartbeat) {
     spoke_ = now;
-    for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, heartbeat{}});
+    for (auto& [session, one] : members_)
+      if (!std::exchange(one.was_granted, false)) out.emplace_back(control_effect::send{session, heartbeat{}});
   }
   const bool is_late = now >= due_;
   switch (phase_) {
@@ -265,13 +278,11 @@ control_effects controller_state::on_tick(boot_time real) {
     case control_phase::rebuilding:
       advance(now, out);
       request_processes(now, out);
-      if (is_late && !members_.empty() && (phase_ == control_phase::gathering || phase_ == control_phase::rebuilding))
-        give_up({.code = errc::deadline_exceeded,
-                 .text = "the world needs " + std::to_string(terms_.world_size) + " processes, and " + missing_text() +
-                         " not joined in time: find out why, or give more time (controller_terms::gather, --gather)"},
-                out);
+      if (is_late && !members_.empty() && !is_lease_running() &&
+          (phase_ == control_phase::gathering || phase_ == control_phase::rebuilding))
+        give_up({.code = errc::deadline_exceeded, .text = missing_text()}, out);
       break;
-    case control_phase::forming:
+    case control_phase::forming: form_if_due(now, out); [[fallthrough]]; // a lease may have ended
     case control_phase::quiescing:
       if (!unreached_.empty() && now >= judged_at_)
         judge_links(now, out);
@@ -290,7 +301,46 @@ control_effects controller_state::on_tick(boot_time real) {
   return out;
 }
 
+void controller_state::grant(session_id to, member& one, control_effects& out) const {
+  if (!one.self || (phase_ == control_phase::forming && !directed_)) return;
+  const nanoseconds length = lease_length(terms_);
+  // Counted from now, which is later than the process counts from.
+  one.lease_until = std::max(one.lease_until, real_ + length + lease_bound(length));
+  one.was_granted = true;
+  out.emplace_back(control_effect::send{to, lease_grant{.of = epoch_, .number = one.beat, .length = length}});
+}
+
+void controller_state::note_departure(session_id which, const member& gone) {
+  if (real_ <= gone.lease_until) departed_.emplace(which, lease_holder{gone.who, gone.lease_until});
+}
+
+bool controller_state::misses_former_ranks() const {
+  return epoch_ == epoch{0} && static_cast<int>(returned_.size()) < former_size_;
+}
+
+bool controller_state::is_lease_running() const {
+  if (std::ranges::any_of(departed_, [&](const auto& one) { return real_ <= one.second.until; })) return true;
+  return misses_former_ranks() && real_ <= started_ + longest_lease_ + lease_bound(longest_lease_);
+}
+
+bool controller_state::lacks_majority() const {
+  return misses_former_ranks() && 2 * static_cast<int>(returned_.size() + replaced_.size()) <= former_size_;
+}
+
+void controller_state::note_past(const join_request& asked) {
+  if (asked.last_epoch == epoch{0}) {
+    if (asked.attempt > 0 && !asked.spare) replaced_.insert(describe(asked.who));
+    return;
+  }
+  returned_.insert(describe(asked.who));
+  longest_lease_ = std::max(longest_lease_, asked.last_lease);
+  if (asked.last_epoch < former_epoch_) return;
+  former_epoch_ = asked.last_epoch;
+  former_size_ = asked.last_size;
+}
+
 running_time controller_state::read_clock(boot_time now) {
+  real_ = std::max(real_, now);
   const nanoseconds excluded = running_.excluded();
   const running_time read = running_.read(now);
   if (2 * (running_.excluded() - excluded) >= terms_.suspicion) in_doubt_until_ = later(read, terms_.suspicion);
@@ -298,10 +348,17 @@ running_time controller_state::read_clock(boot_time now) {
 }
 
 std::string controller_state::missing_text() const {
+  if (lacks_majority())
+    return "of the " + std::to_string(former_size_) + " ranks of epoch " + to_string(former_epoch_) + " " +
+           std::to_string(returned_.size() + replaced_.size()) +
+           " have joined this controller again or were replaced. The others may serve under another one, so the world "
+           "forms only with more than half of them: end the others and start the job again";
   std::string text;
   const auto free = free_places();
   for (const int place : free) text += (text.empty() ? "" : ", ") + std::to_string(place);
-  return (free.size() == 1 ? "that of place " : "those of places ") + text + (free.size() == 1 ? " has" : " have");
+  return "the world needs " + std::to_string(terms_.world_size) + " processes, and " +
+         (free.size() == 1 ? "that of place " : "those of places ") + text + (free.size() == 1 ? " has" : " have") +
+         " not joined in time: find out why, or give more time (controller_terms::gather, --gather)";
 }
 
 control_effects controller_state::on_stop(boot_time) {
@@ -343,7 +400,7 @@ void controller_state::advance(running_time now, control_effects& out) {
     if (can_grow) quiesce(now, out);
     return;
   }
-  if (now < not_before_) return;
+  if (now < not_before_ || is_lease_running() || lacks_majority()) return;
   const int present = terms_.world_size - static_cast<int>(free.size());
   const bool may_shrink = phase_ == control_phase::rebuilding && recovery_.suffices(present, terms_.world_size);
   if (free.empty() || may_shrink) begin_epoch(now, out);
@@ -437,6 +494,11 @@ void controller_state::form_if_due(running_time now, control_effects& out) {
   const bool all_told =
       std::ranges::none_of(members_, [](const auto& one) { return one.second.self && !one.second.has_told; });
   if (phase_ != control_phase::forming || directed_ || !id_ || !all_told) return;
+  // A process that is no rank of this epoch says with its commits that its earlier epochs have ended.
+  const auto may_serve = [&](const auto& one) {
+    return !one.second.self && !one.second.has_told && real_ <= one.second.lease_until;
+  };
+  if (std::ranges::any_of(members_, may_serve)) return;
   directed_ = true;
   due_ = later(now, terms_.form);
   formation_directive directive{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
@@ -447,10 +509,11 @@ void controller_state::form_if_due(running_time now, control_effects& out) {
     directive.has_newcomers = directive.has_newcomers || one.joined_in.next() == epoch_;
   }
   out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits()});
-  for (const auto& [session, one] : members_) {
+  for (auto& [session, one] : members_) {
     if (!one.self) continue;
     directive.self = *one.self;
     out.emplace_back(control_effect::send{session, directive});
+    grant(session, one, out);
   }
 }
 
@@ -486,13 +549,17 @@ error controller_state::ended_session(const error& why) {
                   "; start it again, so that it can join"};
 }
 
-control_effects controller_state::on_session_lost(session_id which, boot_time real) {
+control_effects controller_state::on_session_lost(session_id which, session_end how, boot_time real) {
   control_effects out;
   const running_time now = read_clock(real);
   fenced_.erase(which);
   const auto found = members_.find(which);
-  if (found == members_.end()) return out;
+  if (found == members_.end()) {
+    if (how == session_end::closed && departed_.erase(which) > 0) advance(now, out);
+    return out;
+  }
   member& one = found->second;
+  if (how == session_end::closed) one.lease_until = {};
   error why = loss_error("the connection to " + describe(one.who) + " has ended");
   const bool may_join_again = phase_ == control_phase::gathering || phase_ == control_phase::rebuilding || in_epoch();
   if (now >= in_doubt_until_ || !may_join_again) {
@@ -512,7 +579,12 @@ control_effects controller_state::on_process_ended(std::string_view name, std::i
   const running_time now = read_clock(real);
   const auto found = std::ranges::find_if(
       members_, [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; });
-  if (found == members_.end()) return out;
+  if (found == members_.end()) {
+    const auto is_it = [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; };
+    if (std::erase_if(departed_, is_it) > 0) advance(now, out);
+    return out;
+  }
+  found->second.lease_until = {};
   lose(found, loss_error(describe(found->second.who) + " has ended: " + how), false, now, out);
   return out;
 }
@@ -530,6 +602,7 @@ void controller_state::remove_finished(members::iterator which, running_time now
   // Confirms the leave_notice: the process may end.
   out.emplace_back(control_effect::send{which->first, stop_directive{stopping_error()}});
   keep_commits(which->second);
+  note_departure(which->first, which->second); // until it ends, it launches what was released to it before
   members_.erase(which);
   const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
                             std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
@@ -548,6 +621,7 @@ void controller_state::remove_finished(members::iterator which, running_time now
 
 void controller_state::lose(members::iterator which, error why, bool kill, running_time now, control_effects& out) {
   const member gone = std::move(which->second);
+  note_departure(which->first, gone);
   keep_commits(gone);
   if (gone.self && !why.rank) why.rank = gone.self;
   fenced_[which->first] = why;

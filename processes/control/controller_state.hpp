@@ -25,6 +25,12 @@ namespace troupe {
 /// Returns whether both describe the same process, regardless of its connections.
 [[nodiscard]] bool is_same_process(const process_identity& one, const process_identity& other);
 
+/// How the connection of a session has ended.
+enum class session_end : std::uint8_t {
+  closed, ///< Its process has closed it, before which it has ended its lease, or has ended itself (MEM-1).
+  broken, ///< The network has failed, or this side has given it up: its process may still serve.
+};
+
 namespace control_effect {
 /// Sends \p what to a process.
 struct send {
@@ -89,7 +95,7 @@ public:
   /// Handles data from the process behind \p from that is no concern of this class. An ended session is answered as by
   /// on_message().
   [[nodiscard]] control_effects on_sign_of_life(session_id from, boot_time now);
-  [[nodiscard]] control_effects on_session_lost(session_id which, boot_time real);
+  [[nodiscard]] control_effects on_session_lost(session_id which, session_end how, boot_time real);
   /// Handles the report that the process called \p name, with this pid, has ended, as observed by the program that
   /// started it.
   [[nodiscard]] control_effects on_process_ended(std::string_view name, std::int64_t pid, const std::string& how,
@@ -132,11 +138,19 @@ private:
     told_commits told{};        ///< Its latest commits_report.
     bool has_told = false;      ///< Whether it has sent that for the forming epoch.
     bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
+    std::uint64_t beat = 0;     ///< The number of its latest heartbeat.
+    bool was_granted = false;   ///< Whether it has been sent a lease_grant since the latest heartbeat to all.
+    boot_time lease_until{};    ///< It serves no longer without another grant. By this controller's clock.
     /// Whether its connection has ended after a pause of the controller, and it is expected to join again.
     bool is_away = false;
     peer_silence silence{};
   };
   using members = std::map<session_id, member>;
+  /// A process that was lost, and may still serve under its lease.
+  struct lease_holder {
+    process_identity who;
+    boot_time until;
+  };
   /// Names a network link by its ends: two hosts, or two processes of one host, in alphabetical order.
   using network_path = std::pair<std::string, std::string>;
   /// The time at which a broken link is tried again, and the delay before it.
@@ -149,6 +163,20 @@ private:
   /// Ends the silence of the member behind \p from, and returns the member. A process whose session has ended is sent a
   /// fence_notice.
   members::iterator hear(session_id from, running_time now, control_effects& out);
+  /// Renews the lease of a rank.
+  void grant(session_id to, member& one, control_effects& out) const;
+  /// Keeps the lease of a process that is no member any more.
+  void note_departure(session_id which, const member& gone);
+  /// Returns whether a process that is no member may still serve in an earlier epoch under its lease. No epoch begins
+  /// meanwhile (MEM-1).
+  [[nodiscard]] bool is_lease_running() const;
+  /// Returns whether this controller has formed no epoch yet, and ranks of the latest one of a former controller have
+  /// not joined it. It learns of that epoch from those that have.
+  [[nodiscard]] bool misses_former_ranks() const;
+  /// Returns whether these are half of the ranks or more. They may serve under another controller.
+  [[nodiscard]] bool lacks_majority() const;
+  /// Keeps what a process that joins says about a former controller.
+  void note_past(const join_request& asked);
   /// Handles the report that a member's rank has failed.
   void fail(members::iterator which, const failed_report& report, running_time now, control_effects& out);
   [[nodiscard]] static error stopping_error();
@@ -220,6 +248,7 @@ private:
   /// Returns whether a process is expected to join again. No epoch begins before it has, or is lost.
   [[nodiscard]] bool is_anyone_away() const;
   [[nodiscard]] std::vector<int> free_places(const process_identity* asker = nullptr) const;
+  /// Returns why the time to gather has passed.
   [[nodiscard]] std::string missing_text() const;
 
   controller_terms terms_;
@@ -243,7 +272,15 @@ private:
   std::optional<running_time> detected_{};
   world_recovery recovery_;
   recovery_budget gatherings_; ///< Of processes that join an empty world, since the last epoch began.
-  running_clock running_;      ///< All times here are its times. Each call reads it first.
+  running_clock running_;      ///< All times here are its times, except those of leases. Each call reads it first.
+  boot_time real_;             ///< The real time of that reading.
+  boot_time started_;          ///< A former controller has granted no lease since.
+  std::map<session_id, lease_holder> departed_;
+  std::set<std::string> returned_; ///< Descriptions of the processes that have joined and were in an epoch before.
+  std::set<std::string> replaced_; ///< Those that their manager has started in the place of one that had ended.
+  epoch former_epoch_{};           ///< The latest epoch that `returned_` know.
+  int former_size_ = 0;            ///< Its number of ranks.
+  nanoseconds longest_lease_{};    ///< That they have been granted.
   /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not
   /// mean that its process has.
   running_time in_doubt_until_{};

@@ -37,6 +37,10 @@ struct controller_terms {
   /// Silence after which a process counts as lost. Only time in which the controller itself was running counts. The end
   /// of a process is noticed immediately, by its connection or its launcher (docs/design/0050-failure-detection.md).
   nanoseconds suspicion{std::chrono::seconds{10}};
+  /// How long a process may serve after it has asked for its lease, which it does with each heartbeat (MEM-1). 0: nine
+  /// tenths of `suspicion`. It ends, with lease_bound(), within `suspicion`, so that a loss that nothing proves takes
+  /// no longer than one that silence shows (docs/design/0116-leases.md).
+  nanoseconds lease{0};
   nanoseconds gather{std::chrono::seconds{60}}; ///< Limit until all processes have joined, at first and after a loss.
   nanoseconds form{std::chrono::seconds{60}};
   nanoseconds drain{std::chrono::seconds{30}};
@@ -51,6 +55,15 @@ struct controller_terms {
   /// Maximum difference between the clock of a process's host and the controller's.
   nanoseconds clock_skew{std::chrono::seconds{60}};
 };
+
+[[nodiscard]] constexpr nanoseconds lease_length(const controller_terms& terms) noexcept {
+  return terms.lease > nanoseconds{0} ? terms.lease : terms.suspicion - terms.suspicion / 10;
+}
+/// Returns how much longer than \p lease the controller waits, by its own clock: clocks that run apart by up to one per
+/// cent are allowed for.
+[[nodiscard]] constexpr nanoseconds lease_bound(nanoseconds lease) noexcept {
+  return lease / 100;
+}
 
 /// The phase of a controller's world.
 enum class control_phase : std::uint8_t {

@@ -28,6 +28,7 @@ process_session::process_session(session_services session, join_request who, pro
     rings_{services_.knock, services_.ring_wait, services_.without_rings} {}
 
 process_message process_session::introduce() {
+  lease_->revoke(); // before another controller is told that it has no lease
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
   knocked_ = running_now();
@@ -53,11 +54,23 @@ void process_session::hear(controller_message& what) {
                    release_held(true);
                    rings_.retire();
                    epoch_ = directive.of;
+                   who_.last_size = directive.world_size;
+                   if (grants_leases())
+                     lease_->begin(directive.of, heartbeat_period());
+                   else
+                     lease_->begin_unlimited(directive.of);
                    early_.clear();
                    if (directive.has_rings) rings_.accept(directive.of, directive.self);
                    services_.deliver({std::move(directive)});
                  },
+                 [&](const lease_grant& grant) {
+                   const auto sent = sent_at(grant.number);
+                   if (!sent) return;
+                   who_.last_lease = grant.length;
+                   lease_->extend(grant.of, *sent + grant.length);
+                 },
                  [&](failure_directive& directive) {
+                   if (directive.of == epoch_) lease_->revoke();
                    services_.deliver({std::move(directive)});
                    release_held(true);
                  },
@@ -71,6 +84,7 @@ void process_session::hear(controller_message& what) {
 
 void process_session::lost(const error& why, bool was_connected) {
   if (!was_connected) return;
+  lease_->revoke(); // before this side ends the connection: the controller takes its end as a proof
   error told = why;
   told.effect = effect::unknown_outcome;
   if (was_joined()) services_.deliver({failure_directive{epoch_, std::move(told)}});
@@ -80,6 +94,7 @@ void process_session::lost(const error& why, bool was_connected) {
 }
 
 void process_session::ended(const error& why) {
+  lease_->revoke();
   rings_.retire();
   if (!why) return; // it has left
   held_.clear();    // the world ends at once
@@ -216,7 +231,12 @@ void process_session::fail_order(const error& why) {
 void process_session::tell(member_report what) {
   std::visit(overloaded{[this](leave_notice& one) {
                           const std::lock_guard lock{mutex_};
+                          if (one.why) lease_->revoke(); // else it launches what has been released
                           leave(std::move(one), true);
+                        },
+                        [this](failed_report& one) {
+                          if (one.why.code == errc::process_poisoned) lease_->revoke(); // the process ends
+                          report(std::move(one));
                         },
                         [this](auto& one) { report(std::move(one)); }},
              what);

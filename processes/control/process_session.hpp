@@ -6,6 +6,7 @@
 #include <troupe/actors/world/world_notes.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/poller/serving_lease.hpp>
 #include <troupe/processes/control/control_session.hpp>
 #include <troupe/processes/control/epoch_rings.hpp>
 #include <troupe/processes/order/order_connection.hpp>
@@ -55,6 +56,10 @@ public:
   void tell(member_report what) override;
   [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                         std::shared_ptr<exported_memory> exported = {}) override;
+  /// Returns the lease under which the process serves.
+  [[nodiscard]] std::shared_ptr<const serving_lease> lease() const noexcept { return lease_; }
+  /// Ends the lease before the connection, whose end the controller takes as a proof of that.
+  void end_lease() { lease_->revoke(); }
   /// Stops using rings permanently, and waits for the thread that reads them.
   void close_rings();
   /// Returns whether the requests of the present epoch go through rings.
@@ -92,6 +97,7 @@ private:
 
   join_request who_;
   process_services services_;
+  const std::shared_ptr<serving_lease> lease_ = std::make_shared<serving_lease>();
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_directive; 0 before the first.
   epoch opened_{};                            ///< The epoch whose order has been opened.

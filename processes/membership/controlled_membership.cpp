@@ -241,6 +241,7 @@ std::string controlled_membership::awaited() const {
 void controlled_membership::end() {
   session_->await_farewell(leave_confirmation_limit);
   session_->close_rings();
+  session_->end_lease();
   controller_->stop();
   world_inner_handle released; // its actor may end with it, without the lock
   const std::lock_guard lock{world_->mutex};

@@ -45,6 +45,7 @@ public:
 
   [[nodiscard]] const std::shared_ptr<process_session>& session() const noexcept { return session_; }
   [[nodiscard]] std::shared_ptr<controller_channel> channel() const override { return session_; }
+  [[nodiscard]] std::shared_ptr<const serving_lease> lease() const override { return session_->lease(); }
   void begin(world_inner_handle target) override;
   [[nodiscard]] bool is_joined() const override { return session_->is_joined(); }
   [[nodiscard]] bool is_spare() const override { return session_->is_spare(); }

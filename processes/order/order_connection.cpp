@@ -369,6 +369,8 @@ void order_connection::follow(step& next) {
     one->call->all_have_asked();
     one->call->released_as(++one->of->released);
     if (one->agreed) {
+      if (error why = one->of->pipeline->lease_objection()) // another rank may have received it
+        return one->call->fail(with_unknown_outcome(std::move(why)));
       if (one->call->agreed_on(one->agreed, time_->now()) && one->of->pipeline->self() == rank{0})
         one->of->peers->tell_agreed(one->call->from().lane, *one->agreed);
       return;

@@ -320,6 +320,7 @@ private:
     const ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.data(), loop_.read_buffer.size(), 0);
     const int code = errno;
     const time_point now = transport_now();
+    is_ended_by_peer_ = is_ended_by_peer_ || got == 0 || (got < 0 && is_end_by_peer(code));
     guarded([&] {
       if (got > 0)
         state_.receive({loop_.read_buffer.data(), static_cast<std::size_t>(got)}, now);
@@ -332,6 +333,9 @@ private:
     advance();
     if (is_input_over_ && !is_finished_) finish(); // a wait for input would return at once, again and again
   }
+
+  /// Returns whether this error of a socket says that the other side's system does not have the connection any more.
+  [[nodiscard]] static bool is_end_by_peer(int code) noexcept { return code == ECONNRESET || code == EPIPE; }
 
   void lose(int code, time_point now) {
     state_.lose("broke off the connection (" + std::generic_category().message(code) + ")", now);
@@ -350,6 +354,8 @@ private:
   /// Sends what can be sent without waiting, delivers what has arrived, and waits for the next event.
   void advance() {
     if (is_finished_) return;
+    // A fault is reported before this side ends the connection: the peer may rely on that (process_session::lost()).
+    if (state_.fault()) deliver();
     write();
     deliver();
     if (is_finished_) return; // by a handler
@@ -376,6 +382,7 @@ private:
         return await_room();
       } else if (code != EINTR) {
         written_ = writing_.size();
+        is_ended_by_peer_ = is_ended_by_peer_ || is_end_by_peer(code);
         return lose(code, transport_now());
       }
     }
@@ -393,7 +400,10 @@ private:
     if (state_.was_admitted() && !std::exchange(is_announced_, true) && handlers_.on_admitted) handlers_.on_admitted();
     for (std::string& one : state_.take_messages())
       if (handlers_.on_message) handlers_.on_message(std::move(one));
-    if (state_.fault() && !std::exchange(is_lost_, true) && handlers_.on_lost) handlers_.on_lost(*state_.fault());
+    if (!state_.fault() || std::exchange(is_lost_, true) || !handlers_.on_lost) return;
+    transport_fault why = *state_.fault();
+    why.is_by_peer = is_ended_by_peer_;
+    handlers_.on_lost(why);
   }
 
   void await_deadline() {
@@ -433,6 +443,7 @@ private:
   bool is_announced_ = false;
   bool is_lost_ = false;
   bool is_input_over_ = false;
+  bool is_ended_by_peer_ = false; ///< See transport_fault::is_by_peer.
   bool is_finished_ = false;
 
   std::mutex outbox_mutex_;

@@ -73,6 +73,8 @@ using transport_event_sink = std::function<void(const transport_event&)>;
 struct transport_fault {
   transport_event_kind kind = transport_event_kind::broken;
   std::string text;
+  /// Whether the system of the other side has ended the connection: its process has closed the socket, or has ended.
+  bool is_by_peer = false;
 };
 
 /// Reports events to an owner's sink. Events of peers that have not been admitted are limited in number: at most

@@ -180,8 +180,8 @@ int run(const simulate_options& options) {
               kinds.empty() ? "" : (" (" + kinds + ")").c_str(),
               std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   std::printf("asked: %s; on registered memory %zu\n", counts_of(all.kinds).c_str(), all.on_registered);
-  std::printf("lost %zu, doubled %zu, wrong %zu, stuck %zu, leaked %zu\n", all.found.lost, all.found.doubled,
-              all.found.wrong, all.found.stuck, leaked.load());
+  std::printf("lost %zu, doubled %zu, wrong %zu, stuck %zu, split %zu, leaked %zu\n", all.found.lost, all.found.doubled,
+              all.found.wrong, all.found.stuck, all.found.split, leaked.load());
   return all.found.is_good() && leaked == 0 ? 0 : 1;
 }
 

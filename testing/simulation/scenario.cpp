@@ -253,14 +253,40 @@ void draw_losses(scenario& made, const std::vector<fault_kind>& kinds) {
   made.recovery.rebuilds += 2;
 }
 
+/// Draws faults that keep processes and their controller apart for longer than a lease, sometimes while another
+/// controller takes over.
+void draw_separations(scenario& made, const std::vector<fault_kind>& kinds) {
+  prng chance{mix(made.seed, 37)};
+  std::vector<fault_kind> own;
+  std::ranges::copy_if(kinds, std::back_inserter(own), separates);
+  if (own.empty() || !chance.one_in(2)) return;
+  const auto add = [&](fault_kind kind, nanoseconds at) {
+    made.faults.push_back({.number = made.faults.size(),
+                           .kind = kind,
+                           .at = at,
+                           .where = draw_rank(chance, made.ranks),
+                           .span = 20ms + chance.within(chance.one_in(3) ? 2s : 400ms)});
+    ++made.recovery.rebuilds;
+  };
+  const bool may_lose = std::ranges::find(kinds, fault_kind::lost_controller) != kinds.end();
+  for (std::size_t i = 0, count = 1 + chance.below(2); i < count; ++i) {
+    const nanoseconds at = 20ms + chance.within(made.length);
+    add(own[chance.below(own.size())], at);
+    if (!may_lose || !chance.one_in(4)) continue;
+    add(fault_kind::lost_controller, at + chance.within(100ms));
+    made.processes->orphans = orphan_policy::rejoin;
+  }
+}
+
 } // namespace
 
 std::string_view to_string(fault_kind kind) noexcept {
   static constexpr std::array<std::string_view, enumerator_count<fault_kind>()> names{
-      "withheld",  "refused",         "stuck-launch",   "slow-rank",       "asynchronous",    "device",
-      "sticky",    "failed-init",     "stuck-init",     "slow-abort",      "ended-actor",     "ended-client",
-      "jump",      "killed-world",    "dropped-world",  "killed-process",  "stopped-process", "cut-link",
-      "slow-link", "lost-controller", "killed-service", "stopped-service", "cut-service"};
+      "withheld",       "refused",           "stuck-launch",   "slow-rank",       "asynchronous",    "device",
+      "sticky",         "failed-init",       "stuck-init",     "slow-abort",      "ended-actor",     "ended-client",
+      "jump",           "killed-world",      "dropped-world",  "killed-process",  "stopped-process", "cut-link",
+      "slow-link",      "lost-controller",   "killed-service", "stopped-service", "cut-service",     "partition",
+      "suspended-host", "stopped-controller"};
   static_assert(!names.back().empty());
   const auto index = static_cast<std::size_t>(kind);
   return index < names.size() ? names[index] : std::string_view{};
@@ -322,7 +348,8 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
 
 scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
   std::vector<fault_kind> of_ranks;
-  std::ranges::copy_if(kinds, std::back_inserter(of_ranks), std::not_fn(is_of_service));
+  std::ranges::copy_if(kinds, std::back_inserter(of_ranks),
+                       [](fault_kind one) { return !is_of_service(one) && !separates(one); });
   scenario made = draw_scenario(seed, ranks, of_ranks);
   prng chance{mix(seed, 12)};
   made.processes = {.orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
@@ -350,6 +377,7 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
   draw_splits(made);
   number_commits(made);
   draw_losses(made, kinds);
+  draw_separations(made, kinds);
   draw_credits(made);
   made.processes->replaces_wanted = made.recovery.policy == recovery_policy::keep_size &&
                                     made.processes->orphans == orphan_policy::leave && prng{mix(seed, 27)}.one_in(3);

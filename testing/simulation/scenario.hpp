@@ -48,6 +48,10 @@ enum class fault_kind : std::uint8_t {
   killed_service,  ///< The order service of a rank's host is killed, and another one started in its place.
   stopped_service, ///< The order service of a rank's host does not run for a while.
   cut_service,     ///< The connection between that service and the controller breaks.
+  /// No message passes between a process and the controller, in one direction or in both, and none of them is lost.
+  partition,
+  suspended_host,     ///< The processes and the order service of a rank's host do not run for a while. Its GPUs do.
+  stopped_controller, ///< The controller does not run for a while.
 };
 /// The kinds of faults that every simulation supports.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
@@ -58,11 +62,16 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
 /// The kinds of faults in worlds over processes. Sticky errors are left out: they would poison the simulated devices of
 /// all processes.
 inline constexpr std::array process_fault_kinds{
-    fault_kind::withheld,        fault_kind::refused,         fault_kind::stuck_launch,    fault_kind::slow_rank,
-    fault_kind::device,          fault_kind::asynchronous,    fault_kind::failed_init,     fault_kind::stuck_init,
-    fault_kind::slow_abort,      fault_kind::ended_actor,     fault_kind::ended_client,    fault_kind::jump,
-    fault_kind::killed_process,  fault_kind::stopped_process, fault_kind::cut_link,        fault_kind::slow_link,
-    fault_kind::lost_controller, fault_kind::killed_service,  fault_kind::stopped_service, fault_kind::cut_service};
+    fault_kind::withheld,        fault_kind::refused,         fault_kind::stuck_launch,      fault_kind::slow_rank,
+    fault_kind::device,          fault_kind::asynchronous,    fault_kind::failed_init,       fault_kind::stuck_init,
+    fault_kind::slow_abort,      fault_kind::ended_actor,     fault_kind::ended_client,      fault_kind::jump,
+    fault_kind::killed_process,  fault_kind::stopped_process, fault_kind::cut_link,          fault_kind::slow_link,
+    fault_kind::lost_controller, fault_kind::killed_service,  fault_kind::stopped_service,   fault_kind::cut_service,
+    fault_kind::partition,       fault_kind::suspended_host,  fault_kind::stopped_controller};
+/// Returns whether \p one keeps a process and its controller apart, while both may live.
+[[nodiscard]] constexpr bool separates(fault_kind one) noexcept {
+  return one == fault_kind::partition || one == fault_kind::suspended_host || one == fault_kind::stopped_controller;
+}
 /// Returns whether \p one is a fault of an order service.
 [[nodiscard]] constexpr bool is_of_service(fault_kind one) noexcept {
   return one == fault_kind::killed_service || one == fault_kind::stopped_service || one == fault_kind::cut_service;

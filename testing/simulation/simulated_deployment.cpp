@@ -40,7 +40,7 @@ nanoseconds longest_answer(const scenario& of) {
   nanoseconds all = 1s;
   if (of.processes) all += 3s; // timeouts for a controller, and for ranks that do not answer a driver, are long
   for (const planned_fault& one : of.faults)
-    if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process) all += one.span;
+    if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process || separates(one.kind)) all += one.span;
   for (const planned_request& one : of.requests)
     if (one.what == operation_kind::capture || one.what == operation_kind::registration)
       return all + 3s + of.ranks * 500us;
@@ -176,7 +176,10 @@ void simulated_deployment::raise(const planned_fault& one) {
     case fault_kind::lost_controller:
     case fault_kind::killed_service:
     case fault_kind::stopped_service:
-    case fault_kind::cut_service: faults_.count(one); return where_.strike(one);
+    case fault_kind::cut_service:
+    case fault_kind::partition:
+    case fault_kind::suspended_host:
+    case fault_kind::stopped_controller: faults_.count(one); return where_.strike(one);
     default: break; // faults inside the communicators: see simulated_faults
   }
 }

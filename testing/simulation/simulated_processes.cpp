@@ -67,21 +67,21 @@ constexpr nanoseconds time_to_tell_successes = 50ms;
 
 /// Returns whether a process that was started may be unable to join.
 bool may_keep_away(fault_kind one) {
-  return one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link ||
-         one == fault_kind::jump || one == fault_kind::lost_controller;
+  return separates(one) || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
+         one == fault_kind::slow_link || one == fault_kind::jump || one == fault_kind::lost_controller;
 }
 
 /// Returns whether an order service or a process may need more time than usual, or may end unnoticed.
 bool may_delay_a_service(fault_kind one) {
-  return one == fault_kind::stopped_process || one == fault_kind::slow_link || one == fault_kind::cut_link ||
-         one == fault_kind::jump || one == fault_kind::lost_controller || one == fault_kind::stopped_service ||
-         one == fault_kind::cut_service;
+  return separates(one) || one == fault_kind::stopped_process || one == fault_kind::slow_link ||
+         one == fault_kind::cut_link || one == fault_kind::jump || one == fault_kind::lost_controller ||
+         one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
 bool delays_messages(fault_kind one) {
-  return one == fault_kind::killed_process || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
-         one == fault_kind::slow_link || one == fault_kind::jump || one == fault_kind::killed_service ||
-         one == fault_kind::stopped_service || one == fault_kind::cut_service;
+  return separates(one) || one == fault_kind::killed_process || one == fault_kind::stopped_process ||
+         one == fault_kind::cut_link || one == fault_kind::slow_link || one == fault_kind::jump ||
+         one == fault_kind::killed_service || one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
 /// Forwards the calls of one communicator to another injector, with the formation number of its epoch. Once the process
@@ -166,6 +166,8 @@ public:
   /// Breaks the connection. Each end detects this soon, or only by the other's silence.
   void cut();
   void slow_down(nanoseconds span);
+  /// Holds all messages back for \p span, in one direction or in both. No connection can be made meanwhile.
+  void partition(nanoseconds span);
   /// Sends \p bytes from the controller to this end, through the connection numbered \p through.
   void carry(std::uint64_t through, std::string bytes);
   [[nodiscard]] fibers::group group() const noexcept { return group_; }
@@ -200,6 +202,7 @@ protected:
   prng chance_;
   bool is_searching_ = false; ///< A connection is being made.
   bool is_stopped_ = false;
+  time_point reachable_from_{}; ///< The end of the latest partition.
 
 private:
   struct connection {
@@ -236,6 +239,11 @@ void simulated_processes::connected::slow_down(nanoseconds span) {
   if (which != 1) connection_->down->stall(span);
 }
 
+void simulated_processes::connected::partition(nanoseconds span) {
+  reachable_from_ = std::max(reachable_from_, steady_now() + span);
+  slow_down(span);
+}
+
 void simulated_processes::connected::connect() {
   is_searching_ = true;
   above_.later(chance_.within(3ms), [weak = weak_from_this()] {
@@ -243,7 +251,7 @@ void simulated_processes::connected::connect() {
     if (!self || self->has_ended()) return;
     self->disconnect(false);
     self->is_searching_ = false;
-    if (!self->above_.controller_)
+    if (!self->above_.controller_ || steady_now() < self->reachable_from_)
       return self->broken({.code = errc::communicator_failed, .text = "no controller listens"});
     const std::uint64_t number = ++self->above_.last_connection_;
     const auto link = [&](std::uint64_t which, fibers::group of) {
@@ -277,8 +285,9 @@ void simulated_processes::connected::disconnect(bool loses) {
   connection gone = *std::exchange(connection_, std::nullopt);
   above_.connections_.erase(gone.number);
   gone.down->drop();
-  const auto lose = [above = &above_, number = gone.number] {
-    if (above->controller_) above->controller_->lose(peer_id{number});
+  const auto lose = [above = &above_, number = gone.number, how = loses ? session_end::broken : session_end::closed] {
+    above->await_controller();
+    if (above->controller_) above->controller_->lose(peer_id{number}, how);
   };
   if (loses) {
     gone.up->drop();
@@ -439,6 +448,7 @@ void simulated_processes::process::begin() {
         return std::make_shared<process_faults>(faults, world->current_epoch(), mine->is_dead());
       });
   plan.to_controller = link_;
+  plan.services.lease = link_->lease();
   plan.exported = exported_;
   world_ = std::make_unique<simulated_world>(std::move(plan), terms.seed, above_.log_, name());
   world_->listen([this](const world_event& event) {
@@ -701,6 +711,7 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
   start_controller();
   ticks_ = worker{[this] {
     while (!is_over_) {
+      await_controller();
       if (controller_) {
         const fibers::no_wait_scope in_turn;
         controller_->tick();
@@ -782,6 +793,7 @@ controller_hooks simulated_processes::make_hooks() {
 }
 
 void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
+  await_controller();
   if (!controller_) return;
   const fibers::no_wait_scope in_turn;
   if (place >= 0) { // a driver's batches report no rank's successes
@@ -802,6 +814,7 @@ void simulated_processes::lose_controller() {
   log_.note("the controller is killed");
   const auto before = std::exchange(connections_, {});
   controller_ = nullptr;
+  controller_stopped_until_ = {};
   for (const auto& [number, one] : before)
     if (const auto end = one.lock()) end->cut();
   // With this policy, processes do not wait for another controller: the world ends.
@@ -846,6 +859,18 @@ void simulated_processes::start_service(int host) {
 
 std::optional<gate_connection> simulated_processes::knock(int host) {
   return services_.empty() ? std::nullopt : services_[static_cast<std::size_t>(host)]->knock();
+}
+
+void simulated_processes::suspend_host(int host, nanoseconds span) {
+  for (const auto& one : places_)
+    if (one->host() == host && !one->is_over()) one->suspend(span);
+  const auto index = static_cast<std::size_t>(host);
+  if (index < services_.size() && !services_[index]->is_over()) services_[index]->suspend(span);
+}
+
+void simulated_processes::await_controller() const {
+  while (!is_over_ && controller_ && steady_now() < controller_stopped_until_)
+    fibers::current()->sleep(std::min<nanoseconds>(controller_stopped_until_ - steady_now(), look_every));
 }
 
 void simulated_processes::strike_service(const planned_fault& one) {
@@ -902,6 +927,7 @@ void simulated_processes::ended(const process& one) {
   const fibers::group_scope of_nobody{0};
   if (of_.processes->orphans == orphan_policy::leave && chance_.one_in(2) && !is_over_)
     later(chance_.within(10ms), [this, who = one.who()] {
+      await_controller();
       if (controller_) controller_->process_ended(who.name, who.pid, "killed by signal 9");
     });
   const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
@@ -1092,6 +1118,11 @@ void simulated_processes::strike(const planned_fault& one) {
   }
   if (is_of_service(one.kind)) return strike_service(one);
   if (one.kind == fault_kind::lost_controller) return lose_controller();
+  if (one.kind == fault_kind::stopped_controller) {
+    controller_stopped_until_ = std::max(controller_stopped_until_, steady_now() + one.span);
+    return;
+  }
+  if (one.kind == fault_kind::suspended_host) return suspend_host(one.where.value() / processes_of_a_host, one.span);
   process& struck = at(one.where);
   if (struck.is_over()) return;
   switch (one.kind) {
@@ -1099,6 +1130,7 @@ void simulated_processes::strike(const planned_fault& one) {
     case fault_kind::stopped_process: return struck.suspend(one.span);
     case fault_kind::cut_link: return struck.cut();
     case fault_kind::slow_link: return struck.slow_down(one.span);
+    case fault_kind::partition: return struck.partition(one.span);
     default: break;
   }
 }

@@ -87,6 +87,10 @@ private:
   };
   /// Returns who orders the requests of epoch \p of, whose order is opened.
   ordering_services& ordering_in(epoch of);
+  /// Stops all processes of a host and its order service.
+  void suspend_host(int host, nanoseconds span);
+  /// Suspends the calling fiber while the controller is stopped.
+  void await_controller() const;
   /// Strikes the order service of a host.
   void strike_service(const planned_fault& one);
   /// Checks that the requests of a process go through the rings of its host's order service in epoch \p of, if that
@@ -143,6 +147,7 @@ private:
   world_event served_{};                                 ///< The latest epoch in which all ranks were ready.
   std::map<epoch, std::vector<std::weak_ptr<process>>> all_; ///< The processes of such epochs.
   std::size_t unended_ = 0; ///< Processes that have not been torn down, and calls that later() has not made.
+  time_point controller_stopped_until_{}; ///< The controller handles nothing before.
   bool is_stopping_ = false;
   bool is_over_ = false; ///< The run has ended.
 };

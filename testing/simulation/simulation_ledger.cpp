@@ -34,6 +34,7 @@ verdict& verdict::operator+=(const verdict& other) noexcept {
   doubled += other.doubled;
   wrong += other.wrong;
   stuck += other.stuck;
+  split += other.split;
   return *this;
 }
 
@@ -95,6 +96,9 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
               (has_value ? " at position " + std::to_string(done->agreed->position) : ""));
   }
   if (++one.answers > 1) return;
+  // A driver receives the success of a rank later than the rank reports it.
+  if (const auto* const done = std::get_if<completion>(&result); done != nullptr && one.self)
+    judge_serving(done->epoch, name_of(one), " succeeds");
   --unanswered_;
   one.first = std::move(result);
   one.answered_at = steady_now();
@@ -146,6 +150,7 @@ void simulation_ledger::forms_again(epoch next) {
   judge_lanes();
   launches_.clear();
   resumed_.clear();
+  serving_ = {};
 }
 
 bool simulation_ledger::may_still_run(const planned_request& what) const {
@@ -189,6 +194,8 @@ void simulation_ledger::launched(const communicator_place& by, std::span<const o
                           (split == 0 ? "" : " split " + std::to_string(split)) + ":";
   if (!captures.empty()) log_.note("capture " + who + captures);
   if (together.empty()) return;
+  judge_serving(epoch{formation + 1}, "rank " + to_string(self), " launches");
+  serving_ = std::max(serving_, epoch{formation + 1});
   auto& ranks = launches_[formation];
   ranks.resize(static_cast<std::size_t>(of_.ranks));
   ranks[static_cast<std::size_t>(self.value())].push_back(together);
@@ -202,6 +209,12 @@ void simulation_ledger::launched(const communicator_place& by, std::span<const o
     launched_by_[{*one, self}] = by;
     if (hollow) hollow_.insert({*one, self});
   }
+}
+
+void simulation_ledger::judge_serving(epoch in, const std::string& who, const char* does) {
+  if (of_.processes && in < serving_)
+    find(verdict_.split, who + does + " in epoch " + to_string(in) + ", although epoch " + to_string(serving_) +
+                             " serves already (MEM-1)");
 }
 
 void simulation_ledger::judge_launch(const planned_request& asked, std::uint64_t formation, rank self,
@@ -314,7 +327,8 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (of_.processes && !one.self) allowed += slack_of_drivers;
   if (one.what->what == operation_kind::capture) allowed += time_to_leave_a_capture;
   for (const planned_fault& fault : of_.faults) {
-    if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process) allowed += fault.span;
+    if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process || separates(fault.kind))
+      allowed += fault.span;
     if (fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link ||
         fault.kind == fault_kind::lost_controller || is_of_service(fault.kind))
       allowed += time_for_controllers;

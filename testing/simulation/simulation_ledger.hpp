@@ -28,8 +28,9 @@ struct verdict {
   /// Results, orders, epochs, effects and buffers that are not as specified (the other labels).
   std::size_t wrong = 0;
   std::size_t stuck = 0; ///< Requests and worlds that did not end in time (TIM-1).
+  std::size_t split = 0; ///< Launches and successes in an epoch after a launch in a later one (MEM-1).
 
-  [[nodiscard]] bool is_good() const noexcept { return lost + doubled + wrong + stuck == 0; }
+  [[nodiscard]] bool is_good() const noexcept { return lost + doubled + wrong + stuck + split == 0; }
   verdict& operator+=(const verdict& other) noexcept;
 };
 
@@ -167,6 +168,9 @@ private:
 
   void answered(std::size_t index, outcome result);
   void find(std::size_t& count, std::string what);
+  /// Checks that no later epoch has launched anything when a process launches or reports success in \p in (MEM-1). \p
+  /// does: what the process does.
+  void judge_serving(epoch in, const std::string& who, const char* does);
   void judge_outcome(const entry& one);
   /// Checks the answer of a rank that had left the world.
   void judge_lost(const entry& one);
@@ -247,6 +251,7 @@ private:
   std::vector<told_event> told_;
   std::map<std::uint64_t, epoch> lost_in_; ///< The latest epoch in which a process was declared lost.
   bool began_anew_ = false;                ///< Numbers of epochs are ambiguous.
+  epoch serving_{};                        ///< The latest epoch in which anything was launched. Over processes only.
   std::optional<time_point> ended_at_;
   verdict verdict_;
   std::vector<std::string> findings_;

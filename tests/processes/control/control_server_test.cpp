@@ -225,7 +225,7 @@ TEST_CASE("bytes that are no message, and messages of no session, change nothing
   CHECK(at.refused.size() == 1);
   at.hear(first, 7, leave_notice{});
   at.hear(first, 7, serving_report{.of = epoch{1}});
-  at.server.lose(first);
+  at.server.lose(first, session_end::closed);
   CHECK(at.sent.empty());
   CHECK(at.server.state().event().phase == control_phase::gathering);
 }
@@ -274,7 +274,7 @@ TEST_CASE("directives to form wait until the order services of other hosts have 
   at.hear(second, other, formed_report{epoch{1}});
   CHECK(at.server.state().event().phase == control_phase::serving);
 
-  at.server.lose(service);
+  at.server.lose(service, session_end::closed);
   REQUIRE(at.told<failure_directive>(second).size() == 1);
   CHECK(at.told<failure_directive>(second)[0].why.text.find("the order service of process s") != std::string::npos);
 }
@@ -283,7 +283,7 @@ TEST_CASE("a controller tells its owner who has come, who is lost, and how the w
   timed_scene at;
   CHECK(at.hosts == std::vector<std::string>{"s"});
   CHECK(at.joined == std::vector<std::string>{"0", "1"});
-  at.server.lose(second);
+  at.server.lose(second, session_end::closed);
   CHECK(at.killed == std::vector<std::string>{"1"});
   CHECK(at.closed == std::vector{epoch{1}});
   CHECK(at.told<failure_directive>(first).size() == 1);
@@ -356,7 +356,7 @@ TEST_CASE("a controller whose owner listens to nothing decides as ever", "[contr
     time.advance(20ms);
     server.tick();
   }
-  server.lose(second);
+  server.lose(second, session_end::closed);
   CHECK(server.state().event().phase == control_phase::rebuilding);
   time.advance(20ms);
   server.tick();
@@ -419,7 +419,7 @@ TEST_CASE("an order service that does not answer in time does not serve that epo
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
   CHECK(at.server.state().event().phase == control_phase::serving);
-  at.server.lose(service); // which served nobody
+  at.server.lose(service, session_end::closed); // which served nobody
   CHECK(at.server.state().event().phase == control_phase::serving);
 }
 
@@ -482,7 +482,7 @@ TEST_CASE("an order service that connects again takes its own place, and another
   }
   SECTION("the other is lost") {
     is_one_lost = true;
-    at.server.lose(again);
+    at.server.lose(again, session_end::closed);
   }
   REQUIRE(at.told<formation_directive>(second).size() == 1);
   CHECK(at.told<formation_directive>(second)[0].has_rings);
@@ -518,7 +518,7 @@ TEST_CASE("drivers are told why the world does not serve them", "[control][drive
   CHECK((last().address < 0) != by_caller);
   CHECK(last().reason.code == (by_caller ? errc::unsupported : errc::none));
   if (by_caller) CHECK_THAT(last().reason.text, ContainsSubstring("the world's ordering is caller"));
-  at.server.lose(second);
+  at.server.lose(second, session_end::closed);
   CHECK_FALSE(last().is_ready);
   CHECK(last().address == 0);
 }
@@ -565,7 +565,7 @@ TEST_CASE("only so many drivers are attached, and who is refused is told why", "
   CHECK(at.refused.size() == 1);
   at.hear(service, 0, service_on("h0")); // which is no driver
   CHECK(at.told<join_welcome>(service).size() == 1);
-  at.server.lose(peer_id{100});
+  at.server.lose(peer_id{100}, session_end::closed);
   CHECK(at.told<join_welcome>(attach(attached_drivers::most + 1)).size() == 1);
 }
 
@@ -590,7 +590,7 @@ TEST_CASE("a process that joins again through the same connection has its new se
   at.hear(first, one, formed_report{epoch{1}});
   at.hear(second, other, formed_report{epoch{1}});
   CHECK(at.server.state().event().phase == control_phase::serving);
-  at.server.lose(first);
+  at.server.lose(first, session_end::closed);
   CHECK(at.server.state().event().phase == control_phase::rebuilding);
 }
 
@@ -605,7 +605,7 @@ TEST_CASE("an order service that was started again serves from the next epoch on
   const session_id other = at.join(second, 1, ring_session{{2, 0}});
   at.hear(first, one, id_offer{epoch{1}, {}});
   at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
-  at.server.lose(service);
+  at.server.lose(service, session_end::closed);
   REQUIRE(at.told<failure_directive>(second).size() == 1);
 
   constexpr peer_id successor{4};
@@ -700,7 +700,7 @@ TEST_CASE("a world without an epoch has no order to close, and the order of an e
   gathering.server.stop();
   CHECK(gathering.closed.empty());
   timed_scene at;
-  at.server.lose(second);
+  at.server.lose(second, session_end::closed);
   CHECK(at.closed == std::vector{epoch{1}});
   at.server.stop();
   CHECK(at.closed == std::vector{epoch{1}});
@@ -736,7 +736,7 @@ TEST_CASE("where the lanes stand is known from the service that serves all ranks
   at.hear(second, other, formed_report{epoch{1}});
   CHECK(complete_of(at.told<world_report>(driver).back().resume) == 120);
 
-  at.server.lose(service); // with all that it knew
+  at.server.lose(service, session_end::closed); // with all that it knew
   for (const auto until = steady_now() + 20s;
        at.server.state().event().phase != control_phase::forming && steady_now() < until;)
     at.server.tick();
@@ -839,7 +839,7 @@ TEST_CASE("processes of the controller's host have rings, and one that has left 
 TEST_CASE("nothing is sent to a process whose connection has ended", "[control]") {
   timed_scene at;
   at.sent.clear();
-  at.server.lose(second);
+  at.server.lose(second, session_end::closed);
   CHECK(at.told<failure_directive>(first).size() == 1);
   CHECK(at.told<fence_notice>(second).empty());
   at.pass(1s, second);
@@ -850,7 +850,7 @@ TEST_CASE("a controller that has ended its order has dropped all connections", "
   timed_scene at;
   at.server.end_order();
   at.sent.clear();
-  for (const peer_id one : {first, second, service}) at.server.lose(one);
+  for (const peer_id one : {first, second, service}) at.server.lose(one, session_end::closed);
   CHECK(at.server.state().event().phase == control_phase::serving);
   CHECK(at.sent.empty());
   CHECK(at.killed.empty());

@@ -21,7 +21,7 @@ controller_scene resumed_scene(recovery_policy policy, session_id fallen) {
   REQUIRE(world.phase() == control_phase::serving);
   world.all.clear();
   world.now += 15s;
-  world.note(world.state.on_session_lost(fallen, world.now));
+  world.note(world.state.on_session_lost(fallen, session_end::closed, world.now));
   return world;
 }
 
@@ -44,8 +44,8 @@ TEST_CASE("processes that took the controller's pause for its loss keep their li
   REQUIRE(world.told<failure_directive>(12).size() == 1);
   CHECK(world.told<failure_directive>(12)[0].why.text ==
         "the connection to process 11 (pid 11 on here) has ended while the controller did not run");
-  world.note(world.state.on_session_lost(12, world.now));
-  world.note(world.state.on_session_lost(spare_link, world.now));
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
+  world.note(world.state.on_session_lost(spare_link, session_end::closed, world.now));
   world.pass(1s, {});
   join_again(world, 29, spare_link, 1, true); // it does not take the place of one that comes back
   join_again(world, 22, 12, 1);
@@ -74,7 +74,7 @@ TEST_CASE("a process that does not come back after the controller's pause is kil
   world.form({11, spare_link});
 
   // From now on the end of a connection is the end of its process.
-  world.note(world.state.on_session_lost(11, world.now));
+  world.note(world.state.on_session_lost(11, session_end::closed, world.now));
   CHECK(world.count<control_effect::kill_process>() == 2);
   CHECK(world.phase() == control_phase::forming);
 }
@@ -145,7 +145,7 @@ TEST_CASE("after a pause too short for anybody to doubt the controller the end o
     world.pass(1s, {11, 12});
     world.now += pause;
     world.note(world.state.on_tick(world.now));
-    world.note(world.state.on_session_lost(12, world.now));
+    world.note(world.state.on_session_lost(12, session_end::closed, world.now));
     CHECK(world.count<control_effect::kill_process>() == (pause < 5s ? 1 : 0));
     CHECK(world.told<failure_directive>(11).size() == 1);
   }

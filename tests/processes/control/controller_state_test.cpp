@@ -92,7 +92,7 @@ TEST_CASE("a lost process is followed by a spare at once", "[control]") {
   REQUIRE(world.phase() == control_phase::serving);
   CHECK(world.state.event().spares == 1);
 
-  world.note(world.state.on_session_lost(12, world.now));
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.state.current_epoch() == epoch{2});
   REQUIRE(world.told<failure_directive>(11).size() == 1);
@@ -117,7 +117,7 @@ TEST_CASE("a spare takes no place while its GPU is a rank's", "[control]") {
   world.join(12, 1, on("b"));
   world.join(13, 0, on("a", true));
   world.form({11, 12});
-  world.note(world.state.on_session_lost(12, world.now));
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
   CHECK(world.phase() == control_phase::rebuilding); // the spare shares a GPU with rank 0
   world.join(14, 1, on("b", true));
   CHECK(world.phase() == control_phase::forming);
@@ -137,7 +137,7 @@ TEST_CASE("without a spare a world waits for another process, or goes on smaller
   controller_scene shrinking{terms_of(3, recovery_policy::shrink)};
   for (const int place : {0, 1, 2}) shrinking.join(11 + static_cast<session_id>(place), place);
   shrinking.form({11, 12, 13});
-  shrinking.note(shrinking.state.on_session_lost(12, shrinking.now));
+  shrinking.note(shrinking.state.on_session_lost(12, session_end::closed, shrinking.now));
   REQUIRE(shrinking.phase() == control_phase::forming);
   shrinking.form({11, 13});
   CHECK(shrinking.phase() == control_phase::serving);
@@ -163,7 +163,7 @@ TEST_CASE("silence is suspected, and who speaks again is fenced", "[control]") {
   world.form({11, 12});
   world.pass(9900ms, {11});
   CHECK(world.phase() == control_phase::serving);
-  CHECK(world.told<heartbeat>(11).size() >= 30); // it says that it is alive, too
+  CHECK(world.told<lease_grant>(11).size() >= 30); // it says that it is alive, too
   world.pass(200ms, {11});
   CHECK(world.phase() == control_phase::forming);
   CHECK(world.count<control_effect::kill_process>() == 1);
@@ -216,7 +216,7 @@ TEST_CASE("a deadline that begins right after a pause is not extended by it", "[
   controller_scene world{terms_of(2)};
   world.join(11, 0);
   world.now += 1h; // what has arrived meanwhile is handled before the next tick
-  world.note(world.state.on_session_lost(11, world.now));
+  world.note(world.state.on_session_lost(11, session_end::closed, world.now));
   world.join(12, 1);
   world.pass(55s, {12});
   CHECK(world.phase() == control_phase::gathering);
@@ -236,7 +236,7 @@ TEST_CASE("a spare that has stood by for many epochs is a newcomer to the one th
   }
   world.form({11, 12});
   CHECK_FALSE(world.told<formation_directive>(11).back().has_newcomers);
-  world.note(world.state.on_session_lost(12, world.now));
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
   world.form({11, 13});
   CHECK(world.told<formation_directive>(11).back().has_newcomers);
 }
@@ -246,7 +246,7 @@ TEST_CASE("a process that is new to an epoch that never served is as new to the 
   world.join(11, 0);
   world.join(12, 1);
   world.form({11, 12});
-  world.note(world.state.on_session_lost(12, world.now));
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
   world.join(13, 1, [](join_request& asked) { asked.attempt = 1; });
   world.say(11, id_offer{epoch{2}, {}});
   world.say(11, failed_report{epoch{2}, {.code = errc::communicator_failed, .text = "it hangs"}, {rank{0}}});
@@ -294,13 +294,13 @@ TEST_CASE("losses are bounded by a budget, and then the world ends and says why"
   for (int i = 0; i < 3; ++i) {
     world.form({11, last});
     REQUIRE(world.phase() == control_phase::serving);
-    world.note(world.state.on_session_lost(last, world.now));
+    world.note(world.state.on_session_lost(last, session_end::closed, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
     last = 20 + static_cast<session_id>(i);
     world.join(last, 1, [](join_request& asked) { asked.attempt = 1; });
   }
   world.form({11, last});
-  world.note(world.state.on_session_lost(last, world.now));
+  world.note(world.state.on_session_lost(last, session_end::closed, world.now));
   CHECK(world.phase() == control_phase::failed);
   REQUIRE(world.told<stop_directive>(11).size() == 1);
   CHECK(world.told<stop_directive>(11).front().why.text.find("3 rebuilds") != std::string::npos);
@@ -328,7 +328,8 @@ TEST_CASE("the time to gather begins anew with the first who joins after all wer
   for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
   REQUIRE(world.phase() == control_phase::serving);
-  for (session_id one = 11; one <= 13; ++one) world.note(world.state.on_session_lost(one, world.now));
+  for (session_id one = 11; one <= 13; ++one)
+    world.note(world.state.on_session_lost(one, session_end::closed, world.now));
   world.pass(100s, {}); // longer than the time to gather
   REQUIRE(world.phase() == control_phase::rebuilding);
   world.join(21, 0);
@@ -360,7 +361,7 @@ TEST_CASE("processes that join and are lost again and again do not postpone the 
     const auto join_in_vain = [&](nanoseconds alive) {
       world.join(++last, 0);
       world.pass(alive, {last});
-      world.note(world.state.on_session_lost(last, world.now));
+      world.note(world.state.on_session_lost(last, session_end::closed, world.now));
     };
     SECTION("within the window") {
       for (int i = 0; i < 11; ++i) join_in_vain(50s);
@@ -398,14 +399,14 @@ TEST_CASE("attempts to gather are counted anew when an epoch has begun", "[contr
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) {
       world.join(++last, 0);
-      world.note(world.state.on_session_lost(last, world.now));
+      world.note(world.state.on_session_lost(last, session_end::closed, world.now));
     }
     world.join(11, 0);
     world.join(12, 1);
     world.form({11, 12});
     REQUIRE(world.phase() == control_phase::serving);
     for (const session_id one : {session_id{11}, session_id{12}})
-      world.note(world.state.on_session_lost(one, world.now));
+      world.note(world.state.on_session_lost(one, session_end::closed, world.now));
     REQUIRE(world.phase() == control_phase::rebuilding);
   }
 }
@@ -417,7 +418,7 @@ TEST_CASE("processes that have done their work are let go one by one", "[control
   world.form({11, 12});
   world.say(11, leave_notice{});
   CHECK(world.phase() == control_phase::finishing);
-  world.note(world.state.on_session_lost(11, world.now));
+  world.note(world.state.on_session_lost(11, session_end::closed, world.now));
   CHECK(world.told<failure_directive>(12).empty());
   CHECK(world.count<control_effect::end>() == 0);
   world.say(12, leave_notice{});
@@ -438,7 +439,7 @@ TEST_CASE("a rank whose work is done while the world rebuilds is replaced by a s
       if (const auto* want = std::get_if<control_effect::request_process>(&one)) places.push_back(want->place);
     return places;
   };
-  world.note(world.state.on_session_lost(13, world.now));
+  world.note(world.state.on_session_lost(13, session_end::closed, world.now));
   world.say(11, leave_notice{});
   CHECK(world.count<control_effect::end>() == 0);
   world.pass(1s, {12, 21});
@@ -450,7 +451,7 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
   controller_scene world{terms_of(3)};
   for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
   world.form({11, 12, 13});
-  world.note(world.state.on_session_lost(13, world.now));
+  world.note(world.state.on_session_lost(13, session_end::closed, world.now));
   world.say(11, leave_notice{});
   world.join(23, 2, [](join_request& asked) { asked.attempt = 1; });
   CHECK(world.phase() == control_phase::rebuilding);
@@ -476,7 +477,8 @@ TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unl
   world.join(21, 1, [](join_request& asked) { asked.spare = true; });
   world.say(11, leave_notice{});
   REQUIRE(world.phase() == control_phase::finishing);
-  world.note(world.state.on_session_lost(12, world.now));
+  world.note(world.state.on_session_lost(11, session_end::closed, world.now));
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
   if (policy == recovery_policy::fail_fast) {
     CHECK(world.phase() == control_phase::failed);
     return;
@@ -492,7 +494,7 @@ TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unl
   // The last rank that dies while others have finished leaves nobody to rebuild for.
   world.say(21, leave_notice{});
   world.say(31, leave_notice{});
-  world.note(world.state.on_session_lost(13, world.now));
+  world.note(world.state.on_session_lost(13, session_end::closed, world.now));
   CHECK(world.phase() == control_phase::failed);
 }
 
@@ -519,7 +521,7 @@ TEST_CASE("the common order is closed before ranks are told to come to rest or t
   controller_scene growing{terms_of(2, recovery_policy::shrink)};
   for (const int place : {0, 1}) growing.join(11 + static_cast<session_id>(place), place);
   growing.form({11, 12});
-  growing.note(growing.state.on_session_lost(12, growing.now));
+  growing.note(growing.state.on_session_lost(12, session_end::closed, growing.now));
   growing.form({11});
   growing.all.clear();
   growing.join(13, 1, [](join_request& asked) { asked.attempt = 1; });
@@ -613,7 +615,7 @@ TEST_CASE("a process's reports are known after its end, and that it has ended (C
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });
   world.join(12, 1);
   REQUIRE(world.phase() == control_phase::forming);
-  world.note(world.state.on_session_lost(11, world.now));
+  world.note(world.state.on_session_lost(11, session_end::closed, world.now));
   world.join(13, 0);
   REQUIRE(world.phase() == control_phase::forming);
   world.form({12, 13});
@@ -650,6 +652,7 @@ TEST_CASE("a process's reports are known after it has left (CUT-1)", "[control]"
   world.say(12, failed_report{epoch{8}, {.code = errc::communicator_failed, .text = "it hangs"}, {}});
   REQUIRE(world.phase() == control_phase::rebuilding);
   world.say(11, leave_notice{});
+  world.note(world.state.on_session_lost(11, session_end::closed, world.now));
   REQUIRE(world.phase() == control_phase::rebuilding);
   world.pass(100ms, {12});
   world.join(13, 0);
@@ -676,7 +679,7 @@ TEST_CASE("a new controller says that commits are lost with a process that leave
   }
   SECTION("while the world gathers") {
     world.join(11, 0, later);
-    world.note(world.state.on_session_lost(11, world.now));
+    world.note(world.state.on_session_lost(11, session_end::closed, world.now));
     world.join(12, 1);
   }
   SECTION("though an earlier epoch is known") {
@@ -714,7 +717,7 @@ TEST_CASE("a process that knows later epochs than a new controller forms the nex
     asked.spare = true;
   });
   world.form({11, 12});
-  world.note(world.state.on_session_lost(12, world.now));
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
   CHECK(world.state.current_epoch() == epoch{8});
   CHECK(world.state.rank_of(13, epoch{8}) == rank{1});
 }
@@ -797,7 +800,7 @@ TEST_CASE("SEC-2: no message of a process that has not been admitted changes any
         CHECK(only_answers(world.state.on_message(stranger, one, world.now), stranger));
         CHECK(seen_of(world.state, {11, 12}) == before);
       }
-    CHECK(only_answers(world.state.on_session_lost(99, world.now), 99));
+    CHECK(only_answers(world.state.on_session_lost(99, session_end::closed, world.now), 99));
     CHECK(seen_of(world.state, {11, 12}) == before);
   }
 }

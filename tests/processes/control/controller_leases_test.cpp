@@ -1,0 +1,228 @@
+/// Whom a controller waits for before a new epoch may serve (MEM-1).
+#include "support/controller_scene.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+namespace troupe::tests {
+
+namespace {
+
+constexpr nanoseconds lease = 9s;                   // nine tenths of the suspicion time
+constexpr nanoseconds waited = lease + lease / 100; // with the bound for clocks that run apart
+
+/// A world of three that serves since 2 s, and may shrink.
+controller_scene serving_scene() {
+  controller_scene world{terms_of(3, recovery_policy::shrink)};
+  for (const int place : {0, 1, 2}) world.join(11 + static_cast<session_id>(place), place);
+  world.form({11, 12, 13});
+  world.pass(2s, {11, 12, 13});
+  REQUIRE(world.phase() == control_phase::serving);
+  world.all.clear();
+  return world;
+}
+
+/// Returns how long the world waits until it forms, at most a minute.
+nanoseconds time_to_form(controller_scene& world, const std::vector<session_id>& alive) {
+  const boot_time began = world.now;
+  while (world.phase() != control_phase::forming && world.now - began < 1min) world.pass(20ms, alive);
+  return world.now - began;
+}
+
+/// A process that joins a controller that was started again. It was in epoch 7, which had \p size ranks.
+void return_to(controller_scene& world, session_id link, int place, int size = 3, nanoseconds last_lease = lease) {
+  world.join(link, place, [&](join_request& asked) {
+    asked.last_epoch = epoch{7};
+    asked.last_size = size;
+    asked.last_lease = last_lease;
+  });
+}
+
+} // namespace
+
+TEST_CASE("a rank's heartbeat renews its lease, and names itself in the answer (MEM-1)", "[control][lease][MEM-1]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  CHECK(world.told<join_welcome>(11)[0].grants_leases);
+  world.join(12, 1);
+  world.join(13, 0, [](join_request& asked) { asked.spare = true; });
+  world.say(11, heartbeat{1});
+  CHECK(world.told<lease_grant>(11).empty()); // there is nothing to serve before the epoch forms
+  world.say(*world.state.session_of(rank{0}), id_offer{epoch{1}, {}});
+  REQUIRE(world.told<lease_grant>(11).size() == 1); // behind the directive to form
+  CHECK(world.told<lease_grant>(11)[0].number == 1);
+  CHECK(world.told<lease_grant>(12)[0].number == 0); // it has sent no heartbeat yet
+  for (const session_id one : {11U, 12U}) world.say(one, formed_report{epoch{1}});
+  world.say(12, heartbeat{8});
+  REQUIRE(world.told<lease_grant>(12).size() == 2);
+  const lease_grant granted = world.told<lease_grant>(12)[1];
+  CHECK(granted.of == epoch{1});
+  CHECK(granted.number == 8);
+  CHECK(granted.length == lease);
+  world.say(13, heartbeat{5});
+  CHECK(world.told<lease_grant>(13).empty()); // a spare serves nothing
+}
+
+TEST_CASE("a rank that is answered is sent no heartbeat beside that", "[control][lease]") {
+  controller_scene world = serving_scene();
+  for (int i = 0; i < 40; ++i) {
+    if (i % 10 == 0) world.say(12, heartbeat{1});
+    world.pass(20ms, {});
+  }
+  CHECK(world.told<heartbeat>(11).size() >= 2);
+  CHECK(world.told<heartbeat>(12).empty());
+}
+
+TEST_CASE("a loss that nothing proves is waited for until the lease has ended (MEM-1)", "[control][lease][MEM-1]") {
+  controller_scene world = serving_scene();
+  world.note(world.state.on_session_lost(12, session_end::broken, world.now));
+  CHECK(world.phase() == control_phase::rebuilding);
+  const nanoseconds took = time_to_form(world, {11, 13});
+  CHECK(took > waited - 20ms); // since the latest grant
+  CHECK(took <= waited + 20ms);
+  CHECK(world.state.event().ranks == 2);
+}
+
+TEST_CASE("a loss that is proven is not waited for", "[control][lease][MEM-1]") {
+  enum class proof : std::uint8_t { closed, ended, seen, joined_again, left, poisoned };
+  const proof by =
+      GENERATE(proof::closed, proof::ended, proof::seen, proof::joined_again, proof::left, proof::poisoned);
+  controller_scene world = serving_scene();
+  switch (by) {
+    case proof::closed: world.note(world.state.on_session_lost(12, session_end::closed, world.now)); break;
+    case proof::ended: world.note(world.state.on_process_ended("12", 12, "killed", world.now)); break;
+    case proof::seen: world.note(world.state.on_rank_failed(12, epoch{1}, {.code = errc::rank_lost}, world.now)); break;
+    case proof::joined_again:
+      world.join(22, 1, [](join_request& asked) {
+        asked.who.name = "12";
+        asked.who.pid = 12;
+      });
+      break;
+    case proof::left: world.say(12, leave_notice{{.code = errc::world_failed, .text = "it gives up"}}); break;
+    case proof::poisoned: world.say(12, failed_report{epoch{1}, {.code = errc::process_poisoned}, {}}); break;
+  }
+  CHECK(time_to_form(world, {11, 13}) == 0ns);
+}
+
+TEST_CASE("the proof of a loss ends the wait for its lease (MEM-1)", "[control][lease][MEM-1]") {
+  controller_scene world = serving_scene();
+  world.note(world.state.on_session_lost(12, session_end::broken, world.now));
+  world.pass(1s, {11, 13});
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.note(world.state.on_process_ended("12", 99, "killed", world.now)); // another process of that name
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.note(world.state.on_process_ended("12", 12, "killed", world.now));
+  CHECK(world.phase() == control_phase::forming);
+}
+
+TEST_CASE("a process that has done its work serves until it has closed its connection (MEM-1)",
+          "[control][lease][MEM-1]") {
+  controller_scene world = serving_scene();
+  world.say(12, leave_notice{});
+  world.note(world.state.on_process_ended("13", 13, "killed", world.now));
+  world.join(32, 1, [](join_request& asked) { asked.attempt = 1; });
+  world.join(33, 2, [](join_request& asked) { asked.attempt = 1; });
+  world.pass(1s, {11, 32, 33});
+  CHECK(world.phase() == control_phase::rebuilding);
+  world.note(world.state.on_session_lost(12, session_end::closed, world.now));
+  CHECK(world.phase() == control_phase::forming);
+}
+
+TEST_CASE("a process that is silent is waited for no longer than the suspicion time", "[control][lease]") {
+  controller_scene world = serving_scene();
+  const nanoseconds took = time_to_form(world, {11, 13});
+  CHECK(took > 10s - 250ms);
+  CHECK(took <= 10s + 100ms);
+}
+
+TEST_CASE("a replacement does not serve beside the process that it replaces (MEM-1)", "[control][lease][MEM-1]") {
+  controller_scene world = serving_scene();
+  world.note(world.state.on_session_lost(12, session_end::broken, world.now));
+  world.join(32, 1, [](join_request& asked) { asked.attempt = 1; });
+  CHECK(world.phase() == control_phase::rebuilding);
+  CHECK(time_to_form(world, {11, 13, 32}) > waited - 20ms);
+  CHECK(world.state.event().ranks == 3);
+}
+
+TEST_CASE("a process that is left out of an epoch has said that its earlier ones have ended (MEM-1)",
+          "[control][lease][MEM-1]") {
+  const bool answers = GENERATE(true, false);
+  controller_scene world = serving_scene();
+  world.join(14, 1, [](join_request& asked) { asked.spare = true; });
+  const auto fail_between = [&](epoch of) {
+    for (const session_id one : {11U, 12U, 13U}) {
+      const auto self = world.state.rank_of(one, of);
+      if (!self) continue;
+      if (one == 13)
+        world.say(one, formed_report{of});
+      else
+        world.say(one, failed_report{of,
+                                     {.code = errc::communicator_failed, .text = "no way"},
+                                     {*world.state.rank_of(one == 11 ? 12 : 11, of)}});
+    }
+  };
+  world.say(11, failed_report{epoch{1}, {.code = errc::communicator_failed, .text = "it broke"}});
+  for (const epoch of : {epoch{2}, epoch{3}}) {
+    world.pass(200ms, {11, 12, 13, 14});
+    REQUIRE(world.state.current_epoch() == of);
+    world.say(*world.state.session_of(rank{0}), id_offer{of, {}});
+    if (of == epoch{3} && !answers) world.silent.insert(12); // it is stopped, or cut off
+    fail_between(of);
+  }
+  world.pass(200ms, {11, 13, 14});
+  REQUIRE(world.state.current_epoch() == epoch{4});
+  REQUIRE_FALSE(world.state.rank_of(12, epoch{4})); // the spare takes its place
+  world.all.clear();
+  world.say(*world.state.session_of(rank{0}), id_offer{epoch{4}, {}});
+  CHECK(world.told<formation_directive>(11).empty() != answers);
+  if (answers) return;
+  world.pass(waited - 1s, {11, 12, 13, 14}); // its heartbeats renew nothing
+  CHECK(world.told<formation_directive>(11).empty());
+  world.pass(1s, {11, 12, 13, 14});
+  CHECK(world.told<formation_directive>(11).size() == 1);
+}
+
+TEST_CASE("a controller that was started again waits for leases that a former one may have granted (MEM-1)",
+          "[control][lease][MEM-1]") {
+  const nanoseconds granted = GENERATE(nanoseconds{9s}, nanoseconds{20s}); // the former one's may have been longer
+  controller_scene world{terms_of(3)};
+  world.pass(1s, {});
+  return_to(world, 21, 0, 3, granted);
+  return_to(world, 22, 1, 3, granted);
+  world.join(23, 2);
+  CHECK(world.phase() == control_phase::gathering);
+  const nanoseconds took = time_to_form(world, {21, 22, 23});
+  CHECK(took > granted + granted / 100 - 1s - 20ms);
+  CHECK(took <= granted + granted / 100 - 1s + 40ms);
+  CHECK(world.state.current_epoch() == epoch{8});
+}
+
+TEST_CASE("a controller to which all former ranks come back waits for no lease", "[control][lease]") {
+  controller_scene world{terms_of(3)};
+  for (const int place : {0, 1, 2}) return_to(world, 21 + static_cast<session_id>(place), place);
+  CHECK(world.phase() == control_phase::forming);
+}
+
+TEST_CASE("a controller without proof about the others needs more than half of the former ranks (MEM-1)",
+          "[control][lease][MEM-1]") {
+  const bool is_replaced = GENERATE(false, true); // the manager has started another process in the place of one
+  controller_scene world{terms_of(3)};
+  return_to(world, 21, 0);
+  world.join(22, 1, [&](join_request& asked) { asked.attempt = is_replaced ? 1 : 0; });
+  world.join(23, 2);
+  const nanoseconds took = time_to_form(world, {21, 22, 23});
+  CHECK((took < 10s) == is_replaced);
+  if (is_replaced) return;
+  world.pass(10s, {21, 22, 23});
+  REQUIRE(world.phase() == control_phase::failed);
+  CHECK(world.state.event().reason.text.find("more than half") != std::string::npos);
+}
+
+TEST_CASE("half of the former ranks are not more than half (MEM-1)", "[control][lease][MEM-1]") {
+  controller_scene world{terms_of(2)};
+  return_to(world, 21, 0, 2);
+  world.join(22, 1);
+  CHECK(time_to_form(world, {21, 22}) >= 59s);
+}
+
+} // namespace troupe::tests

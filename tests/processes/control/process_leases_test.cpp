@@ -1,0 +1,150 @@
+/// Under which lease a process serves (MEM-1).
+#include "support/frames_scene.hpp"
+
+#include <troupe/completion/poller/serving_lease.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+
+namespace troupe::tests {
+
+namespace {
+
+using standing = serving_lease::standing;
+
+/// A process that has joined a controller which grants leases, and has been directed to form epoch 3.
+struct lease_scene : frames_scene {
+  lease_scene() : frames_scene{orphan_policy::rejoin} {
+    static_cast<void>(introduction());
+    admit(session);
+  }
+  void admit(session_id by) {
+    hear(join_welcome{.session = by, .heartbeat = 250ms, .suspicion = 10s, .grants_leases = true}, by);
+  }
+  [[nodiscard]] standing now(epoch of = epoch{3}) const { return link->lease()->check(of); }
+};
+
+} // namespace
+
+TEST_CASE("a process serves after a grant for its epoch, counted from the heartbeat that it answers (MEM-1)",
+          "[control][lease][MEM-1]") {
+  lease_scene scene;
+  scene.form(epoch{3});
+  CHECK(scene.now() == standing::lapsed);
+  scene.pass(600ms);
+  const auto beats = scene.told<heartbeat>();
+  REQUIRE(beats.size() == 2);
+  CHECK(beats[0].number == 1);
+  CHECK(beats[1].number == 2);
+  scene.hear(lease_grant{.of = epoch{2}, .number = 2, .length = 1h}); // of the epoch before
+  CHECK(scene.now() == standing::lapsed);
+  scene.hear(lease_grant{.of = epoch{3}, .number = 1, .length = 1h}); // has been answered by the later one
+  CHECK(scene.now() == standing::lapsed);
+  scene.hear(lease_grant{.of = epoch{3}, .number = 9, .length = 1h}); // was never sent
+  CHECK(scene.now() == standing::lapsed);
+  scene.hear(lease_grant{.of = epoch{3}, .number = 2, .length = 1ns}); // the answer took longer than the lease
+  CHECK(scene.now() == standing::lapsed);
+  scene.hear(lease_grant{.of = epoch{3}, .number = 2, .length = 1h});
+  CHECK(scene.now() == standing::held);
+  CHECK(scene.now(epoch{2}) == standing::revoked);
+}
+
+TEST_CASE("the first lease of a process counts from its introduction", "[control][lease]") {
+  lease_scene scene;
+  scene.form(epoch{3});
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h});
+  CHECK(scene.now() == standing::held);
+}
+
+TEST_CASE("a process whose epoch has failed serves no more, whatever is granted later (MEM-1)",
+          "[control][lease][MEM-1]") {
+  lease_scene scene;
+  scene.form(epoch{3});
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h});
+  scene.hear(failure_directive{epoch{2}, {.code = errc::communicator_failed}}); // of an epoch that has ended
+  CHECK(scene.now() == standing::held);
+  scene.hear(failure_directive{epoch{3}, {.code = errc::communicator_failed}});
+  CHECK(scene.now() == standing::revoked);
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h});
+  CHECK(scene.now() == standing::revoked);
+  scene.form(epoch{4});
+  CHECK(scene.now(epoch{4}) == standing::lapsed);
+  scene.hear(lease_grant{.of = epoch{4}, .number = 0, .length = 1h});
+  CHECK(scene.now(epoch{4}) == standing::held);
+}
+
+TEST_CASE("a process gives up its lease before its connection, and tells the next controller how long it was (MEM-1)",
+          "[control][lease][MEM-1]") {
+  lease_scene scene;
+  scene.form(epoch{3});
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h});
+  bool was_revoked = false;
+  SECTION("the connection ends") {
+    scene.link->disconnected({.code = errc::missing, .text = "it has ended"});
+    was_revoked = scene.now() == standing::revoked;
+  }
+  SECTION("the controller is silent") {
+    CHECK(scene.pass(10s + 100ms)); // it wants another connection
+    was_revoked = scene.now() == standing::revoked;
+  }
+  SECTION("it connects anew") {
+    was_revoked = true;
+  }
+  CHECK(was_revoked);
+  const join_request asked = scene.introduction();
+  CHECK(scene.now() == standing::revoked);
+  CHECK(asked.last_epoch == epoch{3});
+  CHECK(asked.last_size == 2);
+  CHECK(asked.last_lease == 1h);
+  scene.admit(8);
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h}, 8); // of an epoch that this one did not form
+  CHECK(scene.now() == standing::revoked);
+}
+
+TEST_CASE("a process that was fenced serves no more (MEM-1)", "[control][lease][MEM-1]") {
+  lease_scene scene;
+  scene.form(epoch{3});
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h});
+  scene.hear(fence_notice{{.code = errc::world_failed, .text = "it was silent"}});
+  CHECK(scene.now() == standing::revoked);
+}
+
+TEST_CASE("a process serves no more when it says that it has failed for good (MEM-1)", "[control][lease][MEM-1]") {
+  lease_scene scene;
+  scene.form(epoch{3});
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h});
+  SECTION("it has done its work: it launches what has been released until that is confirmed") {
+    scene.link->tell(leave_notice{});
+    CHECK(scene.now() == standing::held);
+    scene.hear(stop_directive{{.code = errc::stopping}});
+  }
+  SECTION("its world has failed") {
+    scene.link->tell(leave_notice{{.code = errc::world_failed}});
+  }
+  SECTION("its device has failed for good") {
+    scene.link->tell(failed_report{epoch{3}, {.code = errc::process_poisoned}, {}});
+  }
+  CHECK(scene.now() == standing::revoked);
+}
+
+TEST_CASE("a process asks for its lease also while it sends other messages", "[control][lease]") {
+  lease_scene scene;
+  scene.form(epoch{3});
+  for (int i = 0; i < 100; ++i) {
+    scene.pass(20ms);
+    scene.link->tell(formed_report{epoch{3}});
+  }
+  CHECK(scene.told<heartbeat>().size() >= 7);
+}
+
+TEST_CASE("a process serves without leases under a controller that grants none", "[control][lease]") {
+  frames_scene scene;
+  scene.join();
+  scene.form(epoch{3});
+  CHECK(scene.link->lease()->check(epoch{3}) == standing::held);
+  scene.hear(failure_directive{epoch{3}, {.code = errc::communicator_failed}});
+  CHECK(scene.link->lease()->check(epoch{3}) == standing::revoked);
+}
+
+} // namespace troupe::tests
