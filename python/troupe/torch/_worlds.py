@@ -10,6 +10,7 @@ import json
 import multiprocessing.util
 import os
 import socket
+import sys
 import threading
 import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -112,7 +113,7 @@ class GroupWorld:
         """Joins the launcher's world as a spare, or in the place of a process that was lost, unless another has taken it.
 
         It waits, a spare without a limit, until it has a rank. The default group takes the world. If the world ends before, the
-        process ends with status 0 (SystemExit).
+        process ends with status 0.
         """
         kept = {name: os.environ[name] for name in ("TROUPE_PLACE", "TROUPE_SPARE", "TROUPE_ATTEMPT", "RANK", "WORLD_SIZE")
                 if name in os.environ}
@@ -122,9 +123,11 @@ class GroupWorld:
         try:
             made = GroupWorld(runtime.form_world(), runtime, None, recovers=True)
         except BaseException as why:
-            runtime.close()
             if isinstance(why, Stopping):  # the others have done the work
-                raise SystemExit(0) from None
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)  # before the runtime does, which lets a process that it may not join end with another status
+            runtime.close()
             raise
         _awaited.append(made)
         return made
