@@ -577,10 +577,9 @@ control_effects controller_state::on_process_ended(std::string_view name, std::i
                                                    boot_time real) {
   control_effects out;
   const running_time now = read_clock(real);
-  const auto found = std::ranges::find_if(
-      members_, [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; });
+  const auto is_it = [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; };
+  const auto found = std::ranges::find_if(members_, is_it);
   if (found == members_.end()) {
-    const auto is_it = [&](const auto& one) { return one.second.who.name == name && one.second.who.pid == pid; };
     if (std::erase_if(departed_, is_it) > 0) advance(now, out);
     return out;
   }
