@@ -260,6 +260,11 @@ void draw_separations(scenario& made, const std::vector<fault_kind>& kinds) {
   std::vector<fault_kind> own;
   std::ranges::copy_if(kinds, std::back_inserter(own), separates);
   if (own.empty() || !chance.one_in(2)) return;
+  if (chance.one_in(2)) { // the world goes on without a process that nobody ends, and that continues later
+    made.processes->orphans = orphan_policy::rejoin;
+    made.recovery.policy = recovery_policy::shrink;
+    made.recovery.smallest = 1;
+  }
   const auto add = [&](fault_kind kind, nanoseconds at) {
     made.faults.push_back({.number = made.faults.size(),
                            .kind = kind,

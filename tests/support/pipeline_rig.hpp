@@ -52,6 +52,7 @@ struct pipeline_options {
   track_limits limits{};
   std::shared_ptr<manual_clock> time{}; ///< If null, time is real and the poller has a thread.
   staging_limits staging{};
+  std::shared_ptr<const serving_lease> lease{};
 };
 
 struct pipeline_rig {
@@ -65,7 +66,8 @@ struct pipeline_rig {
                 .poller = std::make_shared<poller>(time, wait_profile{.spin = 0s}),
                 .strategy = options.strategy,
                 .limits = options.limits,
-                .staging = std::make_shared<staging_stock>(options.staging)};
+                .staging = std::make_shared<staging_stock>(options.staging),
+                .lease = options.lease};
     if (!options.time) services.poller->start();
     const auto kind = make_mock_backend();
     const unique_id id = kind->make_unique_id();
