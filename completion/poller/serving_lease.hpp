@@ -1,4 +1,4 @@
-/// The time until which this process may serve its world. (docs/design/0116-leases.md)
+/// The time until which this process may serve its world. (docs/design/0115-leases.md)
 #pragma once
 
 #include <troupe/device/error.hpp>

@@ -39,7 +39,7 @@ struct controller_terms {
   nanoseconds suspicion{std::chrono::seconds{10}};
   /// How long a process may serve after it has asked for its lease, which it does with each heartbeat (MEM-1). 0: nine
   /// tenths of `suspicion`. It ends, with lease_bound(), within `suspicion`, so that a loss that nothing proves takes
-  /// no longer than one that silence shows (docs/design/0116-leases.md).
+  /// no longer than one that silence shows (docs/design/0115-leases.md).
   nanoseconds lease{0};
   nanoseconds gather{std::chrono::seconds{60}}; ///< Limit until all processes have joined, at first and after a loss.
   nanoseconds form{std::chrono::seconds{60}};

@@ -14,7 +14,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-constexpr int ranks = 3;
+constexpr int rank_count = 3;
 
 struct memory_rig {
   std::shared_ptr<driver> api = make_mock_driver({.device_count = 2});
@@ -24,7 +24,7 @@ struct memory_rig {
   buffer recv = pool->allocate(256);
 
   [[nodiscard]] static undefined_buffers list(const operation& what, int self = 1) {
-    return *undefined_ranges(what, rank{self}, ranks, device_id{1});
+    return *undefined_ranges(what, rank{self}, rank_count, device_id{1});
   }
   [[nodiscard]] undefined_buffer range(const buffer& memory, std::size_t first, std::size_t length,
                                        int self = 1) const {
