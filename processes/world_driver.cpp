@@ -70,6 +70,13 @@ struct world_driver::parts {
     return true;
   }
 
+  /// Returns the session. Its lock can be held for good in a fork, whose parent's threads it does not have. Errors:
+  /// unsupported (a fork).
+  [[nodiscard]] driver_session& own() const {
+    if (made.is_inherited()) throw exception{used_in_fork("this driver")};
+    return *session;
+  }
+
   void hear(const world_event& event) {
     std::unique_lock lock{mutex};
     const auto told = listeners;
@@ -100,11 +107,11 @@ world_driver::world_driver(const configuration& settings)
            }} {}
 
 world_event world_driver::status() const {
-  return parts_->session->state();
+  return parts_->own().state();
 }
 
 bool world_driver::has_rings() const {
-  return parts_->session->has_rings();
+  return parts_->own().has_rings();
 }
 
 world_event world_driver::wait_ready(nanoseconds at_most) const {
@@ -112,26 +119,29 @@ world_event world_driver::wait_ready(nanoseconds at_most) const {
 }
 
 world_event world_driver::wait_ready(troupe::epoch after, nanoseconds at_most) const {
+  const driver_session& session = parts_->own();
   std::unique_lock lock{parts_->mutex};
   world_event now;
   static_cast<void>(parts_->changed.wait_for(lock, at_most, [&] {
-    now = parts_->session->state(); // what hear() was told last may be older
+    now = session.state(); // what hear() was told last may be older
     return is_ready_after(now, after);
   }));
   return now;
 }
 
 void world_driver::on_event(std::function<void(const world_event&)> heard) {
+  static_cast<void>(parts_->own());
   const std::lock_guard lock{parts_->mutex};
   parts_->listeners.push_back(std::move(heard));
 }
 
 void world_driver::on_agreed(std::function<void(const std::string& where, const agreed_value& value)> heard) {
+  driver_session& session = parts_->own();
   {
     const std::lock_guard lock{parts_->mutex};
     parts_->agreed_listeners.push_back(std::move(heard));
   }
-  parts_->session->hear_agreed();
+  session.hear_agreed();
 }
 
 void world_driver::ask(world_request asked, reply_promise reply) {
@@ -262,11 +272,12 @@ std::future<completion> world_driver::capture(const std::string& name, plan_step
 }
 
 void world_driver::capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply) {
+  if (parts_->refuses(reply)) return;
   parts_->session->capture(name, std::move(steps), deadline, std::move(reply));
 }
 
 void world_driver::drop_plan(const std::string& name) {
-  parts_->session->drop_plan(name);
+  if (!parts_->made.is_inherited()) parts_->session->drop_plan(name);
 }
 
 std::future<completion> world_driver::replay(const std::string& name, request_options options, call_site from) {

@@ -31,8 +31,8 @@ namespace troupe {
 /// from the resume point of the next event, or from a commit (docs/recovery.md).
 ///
 /// Handles are reference-counted. Lifetime: the driver leaves with its last handle; pending requests are then answered
-/// (abandoned, unknown outcome). The ranks finish what they have been asked for. In a fork of its process, requests are
-/// refused (unsupported), and the driver does not leave. Threads: safe from any.
+/// (abandoned, unknown outcome). The ranks finish what they have been asked for. In a fork of its process, requests and
+/// questions for its state are refused (unsupported), and the driver does not leave. Threads: safe from any.
 class world_driver : public collective_methods<world_driver, arguments_of_all, std::future<completion>> {
 public:
   /// Connects to the controller at settings.control.address with settings.control.assignment.token, as the processes of
