@@ -1,11 +1,11 @@
 """Process groups of the backend troupe go on after a process is lost: troupe.torch.resume(), commit(), Copies, and reconfigure()."""
+import importlib
 import multiprocessing
 import os
 import pathlib
+import random
 import re
 import signal
-import subprocess
-import sys
 import time
 import traceback
 import types
@@ -402,15 +402,50 @@ def test_the_members_of_a_group_change_by_reconfigure():
             process.join()
 
 
+def example_of(script):
+    """Returns the example as a module. It imports PyTorch's parts now, and not in each fork."""
+    example = types.ModuleType(script)
+    exec((PYTHON / "examples" / "training" / f"{script}.py").read_text(encoding="utf-8"), example.__dict__)
+    return example
+
+
+def trains(rank, size, attempt, example, is_disturbed, backend="mock"):
+    """Runs the main() of an example. Returns the weights that it prints."""
+    os.environ["TROUPE_BACKEND"] = backend
+    printed, batch = [], example.batch
+
+    def dying_batch(step, rank):
+        if is_disturbed and attempt == 0 and rank == 1 and step == 25:
+            die()
+        return batch(step, rank)
+
+    example.batch, example.print = dying_batch, lambda text, flush: printed.append(text)
+    example.main(types.SimpleNamespace(steps=40, pause=0))
+    assert any("in epoch 2" in text for text in printed) == is_disturbed, printed
+    return re.search(r"ends with weights (\w+)", printed[-1])[1]
+
+
 @pytest.mark.parametrize("script", ["ddp", "fsdp"])
-def test_a_training_script_ends_with_the_weights_of_an_undisturbed_run(script):
+def test_an_example_ends_with_the_weights_of_an_undisturbed_run(script):
+    example = example_of(script)
+    right = set(run_with_losses(trains, 3, [], (example, False)))
+    assert len(right) == 1 and set(run_with_losses(trains, 3, [1], (example, True))) == right
+
+
+def test_a_launched_example_ends_with_the_weights_of_an_undisturbed_run(monkeypatch):
     try:
         troupe.program_path()
     except troupe.Missing as why:
         pytest.skip(str(why))
-    done = subprocess.run([sys.executable, str(PYTHON / "benchmarks" / "torch_recovery.py"), "--scripts", script, "--ranks", "3",
-                           "--kills", "1", "--steps", "150"], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0 and re.search(rf"\| {script} \| 1 .* bit-equal \|", done.stdout), done.stdout + done.stderr
+    monkeypatch.syspath_prepend(PYTHON / "benchmarks")
+    torch_recovery = importlib.import_module("torch_recovery")
+    job = torch_recovery.Job(types.SimpleNamespace(ranks=2), "ddp", 0.05, 40, 1)
+    job.await_epoch_after(0)
+    job.await_spares()
+    job.kill(random.Random(1))
+    job.await_epoch_after(1)
+    weights = job.finish()
+    assert set(run_with_losses(trains, 2, [], (example_of("ddp"), False, "gloo"))) == {weights}
 
 
 @pytest.mark.parametrize("script", ["ddp", "fsdp"])
