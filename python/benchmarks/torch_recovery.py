@@ -46,17 +46,17 @@ def stands_by(pid):
 class Job:
     """A launcher, and what its processes have printed."""
 
-    def __init__(self, options, script, pause, steps):
+    def __init__(self, options, script, pause, steps, spares):
         words = [str(SCRIPTS[script]), "--steps", str(steps), "--pause", str(pause)]
         if script == "gloo":
-            command = [sys.executable, *words, "--ranks", str(options.ranks), "--spares", str(options.spares)]
+            command = [sys.executable, *words, "--ranks", str(options.ranks), "--spares", str(spares)]
         else:
-            command = [sys.executable, "-m", "troupe", "launch", "-n", str(options.ranks), "--spares", str(options.spares),
+            command = [sys.executable, "-m", "troupe", "launch", "-n", str(options.ranks), "--spares", str(spares),
                        "--respawns", "1000", "--respawn-window", "1s", "--", sys.executable, *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                         env={**os.environ, "TROUPE_LOG": "off", "OMP_NUM_THREADS": "1"})
         self.lines, self.weights, self.last, self.pids, self.epoch = queue.Queue(), [], [], {}, 0
-        self.ranks, self.spares = options.ranks, options.spares
+        self.ranks, self.spares = options.ranks, spares
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
@@ -117,10 +117,10 @@ def percentile(times, fraction):
 
 
 def run(options, script, chance):
-    undisturbed = Job(options, script, 0, options.steps)
+    undisturbed = Job(options, script, 0, options.steps, 0)
     undisturbed.await_epoch_after(0)
     right = undisturbed.finish()
-    job, times = Job(options, script, options.pause, options.steps), []
+    job, times = Job(options, script, options.pause, options.steps, options.spares), []
     job.await_epoch_after(0)
     while len(times) < options.kills:
         job.await_spares()

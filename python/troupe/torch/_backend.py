@@ -77,7 +77,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._world, self._native, self._epochs = world, world.world._native, epochs
         self._rank, self._size = world.rank, world.size
         self._sequence = 0  # the number of collectives that this rank has asked for
-        self._splits = 0
+        self._splits = self._groups = 0  # those made
         self._ended = ""
 
     # The rank and the group -------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             self._compare(what, timeout, operations)
             work = self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish)
         except Error as why:
-            raise failure_of(what, why, timeout if timeout > _ZERO else self._timeout) from why
+            raise failure_of(what, why, timeout if timeout > _ZERO else self._timeout, self._advice()) from why
         self._sequence += 1
         return work
 
@@ -183,8 +183,13 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if self._compares is None:  # asking costs as much as a part of a small operation
             self._compares = dist.get_debug_level() == dist.DebugLevel.DETAIL
         if self._compares:
-            compare(self._world.world.rank(self._rank), self._size, what, operations,
-                    timeout if timeout > _ZERO else self._timeout, COLLECTIVES)
+            deadline = timeout if timeout > _ZERO else self._timeout
+            if self._epochs is not None:
+                self._epochs.enter(COLLECTIVES, deadline)
+            compare(self._world.world.rank(self._rank), self._size, what, operations, deadline, COLLECTIVES)
+
+    def _advice(self) -> str:
+        return "" if self._epochs is None else self._epochs.advice()
 
     def _reduction(self, what: str, kind: str, source: Tensor, result: Optional[Tensor], by: Any,
                    **given: Any) -> Tuple[Any, ...]:
@@ -447,17 +452,23 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     def part(self, ranks: Sequence[int], timeout: datetime.timedelta) -> Optional["TroupeBackend"]:
         """Splits the group. All its ranks call it, each with the ranks of one part; returns that with this rank, if any."""
         self._require_alive("split_group")
+        self._require_current("split_group")
         try:
-            self._compare("split_group", timeout)
             parts = self._agree_on_parts(ranks, timeout)
             self._splits += 1
             return self._split({f"split {self._splits}.{number}": part for number, part in enumerate(parts)}, timeout)
         except Error as why:
-            raise failure_of("split_group", why, timeout) from why
+            raise failure_of("split_group", why, timeout, self._advice()) from why
+
+    def _require_current(self, call: str) -> None:
+        if self._epochs is not None:
+            self._epochs.require_current(call)
 
     def _agree_on_parts(self, ranks: Sequence[int], timeout: datetime.timedelta) -> Sequence[Tuple[int, ...]]:
         """Returns the parts that all ranks have given; in a new process of a world that has made this split, those."""
         epochs, mine = self._epochs, array.array("I", ranks).tobytes()
+        if epochs is None or self._splits == len(epochs.parts):
+            self._compare("split_group", timeout)
         if epochs is None:
             said = self._world.world.rank(self._rank).agree("gather_all", mine, deadline=timeout, lane=COLLECTIVES)
             agreed = said.result().agreed
@@ -474,13 +485,16 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         made = self._world.split(groups, own)
         return None if made is None else TroupeBackend(made, timeout, self._epochs)
 
-    def group_of(self, ranks: Sequence[int], name: str, timeout: datetime.timedelta) -> Optional["TroupeBackend"]:
+    def group_of(self, ranks: Sequence[int], timeout: datetime.timedelta) -> Optional["TroupeBackend"]:
         """Makes the group of new_group(), which all ranks call with the same ranks, as a part of a world that recovers."""
         self._require_alive("new_group")
-        try:
-            return self._split({f"group {name}": ranks}, timeout)
+        self._require_current("new_group")
+        try:  # not by PyTorch's name of the group, which counts calls that have failed: a new process has made fewer
+            made = self._split({f"group {self._groups}": ranks}, timeout)
         except Error as why:
-            raise failure_of("new_group", why, timeout) from why
+            raise failure_of("new_group", why, timeout, self._advice()) from why
+        self._groups += 1
+        return made
 
     # Recovery ---------------------------------------------------------------------------------------------------------
 

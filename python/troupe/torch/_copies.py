@@ -77,6 +77,8 @@ class Copies:
                       for one in range(size) if not flags[(one + 1) % size][1] and size > 1})
         for one in came.values():
             self._others = {step: one}
+        # Without copies for a commit that failed: they would count as two later ones.
+        self._mine, self._others = {step: self._mine[step]}, {step: one for at, one in self._others.items() if at == step}
         meshes = _meshes([one.state_dict() for one in objects])
         for one, state in zip(objects, _unpack(self._mine[step], meshes)):
             one.load_state_dict(state)

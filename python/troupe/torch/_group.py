@@ -44,7 +44,7 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
         if str(backend) not in ("troupe", "cpu:troupe"):
             return _group_of_another_backend(members, rank, backend, pg_options, group_name, timeout, group_desc)
         assert timeout is not None
-        made = self._backend.group_of(members, group_name, timeout)
+        made = self._backend.group_of(members, timeout)
         return None if made is None else self._smaller(made, group_name, group_desc)
 
     def _smaller(self, backend: TroupeBackend, name: Optional[str], desc: Optional[str]) -> "TroupeGroup":

@@ -22,8 +22,8 @@ COLLECTIVES = "c10d"
 SPLIT, RESUME = b"split_group", b"resume"
 _HOW_TO_GO_ON = ("; the process group is usable again after troupe.torch.resume(), at all ranks "
                  "(docs/guide/torch.md#recovery)")
-_HOW_TO_RECOVER = ("; the world has ended, and with it this process group. It can go on without a process if it is started by "
-                   "`troupe launch --policy keep_size` (docs/guide/torch.md#recovery)")
+_HOW_TO_RECOVER = ("; the world has ended for this process, and with it the process group. Under `troupe launch --policy keep_size` the "
+                   "others go on with a new process in the place of a lost one (docs/guide/torch.md#recovery)")
 
 
 class Resumed(NamedTuple):
@@ -89,6 +89,14 @@ class Epochs:
             return _HOW_TO_RECOVER
         return "" if now.phase == "ready" and now.epoch == self._root._current else _HOW_TO_GO_ON
 
+    def require_current(self, call: str) -> None:
+        """For calls that make groups, which no rank's epoch delays: they would wait for a process that has not made them yet.
+
+        A process that has made no request yet makes its groups in any epoch. Errors: DistBackendError.
+        """
+        if self._root._current != 0 and (advice := self.advice()):
+            raise dist.DistBackendError(f"{call}: {self._root._world.status.text}{advice}")
+
     def commit(self, step: int, timeout: datetime.timedelta) -> None:
         self.enter(COLLECTIVES, timeout)
         try:
@@ -122,12 +130,12 @@ class Epochs:
                              f"call it after an error that names it, or before all other calls of a new process")
         now = self._world.wait_ready(max(until - time.monotonic(), 0.001), after_epoch=self._current)
         if now.phase == "failed":
-            raise dist.DistBackendError(f"resume: {now.reason}{_HOW_TO_RECOVER}") from now.reason
+            raise dist.DistError(f"resume: {now.reason}{_HOW_TO_RECOVER}") from now.reason
         if now.phase != "ready" or now.epoch == self._current:
             raise dist.DistBackendError(f"resume: Timed out waiting {timeout.total_seconds() * 1000:.0f}ms: {now.text}")
         if (now.world_size, now.local_ranks) != (self._size, (self._rank,)):
-            raise dist.DistBackendError(f"resume: the world has {now.world_size} ranks now, and this process is rank {now.local_ranks}: a "
-                                        f"process group keeps its {self._size} ranks. Start it by troupe launch --policy keep_size")
+            raise dist.DistError(f"resume: the world has {now.world_size} ranks now, and this process is rank {now.local_ranks}: a "
+                                 f"process group keeps its {self._size} ranks. Start it by troupe launch --policy keep_size")
         return now
 
     def _has_left(self, epoch: int) -> bool:
@@ -233,8 +241,8 @@ def resume(step: int = 0, timeout: Optional[datetime.timedelta] = None) -> Resum
     to bring together: all take that of `source`, or go back to `commit`.
     step: how many steps of the program this process's state includes; 0: it has only been initialised.
     timeout: None is the group's.
-    Errors: ValueError if there has been no fault, or the group is another backend's, or cannot go on; DistBackendError if the
-    world has ended, or a process does not come in time.
+    Errors: ValueError if there has been no fault, or the group is another backend's, or cannot go on; DistError, which is no
+    DistBackendError, if the world has ended, so that a loop that catches those ends; DistBackendError if a process does not come in time.
     Threads: one, the main one, and no other one may use the group meanwhile.
     """
     epochs, limit = _default("resume", step, timeout)
