@@ -74,8 +74,10 @@ def missing_in_time(rank, size):
     if rank == 0:
         failure = raised(dist.DistBackendError, "Timed out waiting 1000ms", all_reduce_with_timeout, torch.ones(2), SECOND)
         assert failure.__cause__.missing_ranks == (1,)
+        dist.send(torch.ones(1), 1)
     else:
         assert troupe.torch.write_flight_record().endswith("rank_1")
+        dist.recv(torch.ones(1), 0)  # stays in the group until rank 0 has missed this rank
 
 
 def test_pytorchs_analyser_finds_a_missing_rank_in_the_records(tmp_path):
