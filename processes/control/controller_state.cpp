@@ -593,7 +593,10 @@ void controller_state::remove_finished(members::iterator which, running_time now
   const bool was_needed =
       which->second.self && (phase_ == control_phase::forming || phase_ == control_phase::quiescing);
   some_done_ = some_done_ || which->second.worked;
-  if (was_needed)
+  const bool nobody_works =
+      (phase_ == control_phase::rebuilding || was_needed) && some_done_ &&
+      std::ranges::none_of(members_, [&](const auto& one) { return one.first != which->first && one.second.worked; });
+  if (was_needed && !nobody_works)
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
   // Emit this before the confirmation: afterwards the process may end, which must not count as a loss.
@@ -603,8 +606,8 @@ void controller_state::remove_finished(members::iterator which, running_time now
   keep_commits(which->second);
   note_departure(which->first, which->second); // until it ends, it launches what was released to it before
   members_.erase(which);
-  const bool nobody_works = phase_ == control_phase::rebuilding && some_done_ &&
-                            std::ranges::none_of(members_, [](const auto& one) { return one.second.worked; });
+  if (nobody_works)
+    for (auto& [session, one] : members_) one.self.reset(); // ranks of an epoch that has not served have no work to end
   if (was_serving || nobody_works) phase_ = control_phase::finishing;
   const bool is_ending =
       phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed;

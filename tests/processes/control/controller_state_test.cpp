@@ -468,6 +468,25 @@ TEST_CASE("a world has ended well when all ranks have left while it rebuilds, an
     if (const auto* end = std::get_if<control_effect::end>(&one)) CHECK_FALSE(end->why);
 }
 
+TEST_CASE("a world has ended well when all ranks have left while newcomers form with them, and newcomers are told so",
+          "[control]") {
+  controller_scene world{terms_of(2)};
+  world.join(11, 0);
+  world.join(12, 1);
+  world.form({11, 12});
+  world.say(11, leave_notice{});
+  world.note(world.state.on_session_lost(11, session_end::closed, world.now));
+  world.say(12, failed_report{.of = epoch{1}, .why = {.code = errc::communicator_failed}}); // it sees the other's end
+  world.join(21, 0, [](join_request& asked) { asked.attempt = 1; });
+  world.pass(1s, {12, 21});
+  REQUIRE(world.phase() == control_phase::forming);
+  world.say(12, leave_notice{}); // else the newcomers would begin the work anew
+  CHECK(world.phase() == control_phase::finishing);
+  CHECK(world.told<stop_directive>(21).size() == 1);
+  CHECK(world.count<control_effect::end>() == 1);
+  CHECK(world.told<fence_notice>(12).empty());
+}
+
 TEST_CASE("a death while others finish is rebuilt with spares and newcomers, unless the policy is fail_fast",
           "[control]") {
   const auto policy = GENERATE(recovery_policy::keep_size, recovery_policy::fail_fast);
