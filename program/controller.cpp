@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -100,11 +101,19 @@ void add_controller(CLI::App& program, action& chosen) {
   add_controller_options(*command, options->options);
   add_number(*command, "--rebuilds", options->options.terms.recovery.rebuilds, "rebuilds allowed within ten minutes", 0,
              1'000'000);
-  command->add_option("--log", options->log, "log level: trace, debug, info, warn, error or off")
-      ->envname("TROUPE_LOG")
-      ->check(CLI::IsMember(std::vector<std::string>(log_levels.begin(), log_levels.end())))
+  if (const char* const level = std::getenv("TROUPE_LOG"); level != nullptr && *level != '\0') options->log = level;
+  const CLI::Validator is_level = CLI::IsMember(std::vector<std::string>(log_levels.begin(), log_levels.end()));
+  command
+      ->add_option("--log", options->log,
+                   "log level: trace, debug, info, warn, error or off; by default that of TROUPE_LOG")
+      ->check(is_level)
       ->capture_default_str();
-  command->callback([options, &chosen] { chosen = [options] { return run_controller(*options); }; });
+  command->callback([options, is_level, &chosen] {
+    // CLI11's own envname() takes a variable with a wrong value for one that is not set, from version 2.4 on.
+    std::string level = options->log;
+    if (const std::string why = is_level(level); !why.empty()) throw CLI::ValidationError{"TROUPE_LOG", why};
+    chosen = [options] { return run_controller(*options); };
+  });
 }
 
 } // namespace troupe::program
