@@ -102,7 +102,7 @@ bool track::poll(time_point now, running_time running) {
     if (quarantine_.empty() && inbox_.empty()) return false;
   }
   take_pushed();
-  may_report_.reset();
+  lease_.may_report.reset();
   bool any = false;
   while (!pending_.empty() && settle_head(now)) any = true;
   if (mark_->failed()) {
@@ -143,7 +143,7 @@ bool track::settle_head(time_point now) {
         raise(current_error());
       }
       // The mark is read after the completion signal: an abort sets the mark first and then makes signals fire.
-      if (!reached || mark_->failed() || (lease_ && !may_report(now))) return false;
+      if (!reached || mark_->failed() || (lease_.held && !may_report(now))) return false;
       head.succeed(now);
       break;
     }
@@ -154,16 +154,16 @@ bool track::settle_head(time_point now) {
 }
 
 bool track::may_report(time_point now) {
-  if (may_report_) return *may_report_;
-  const auto standing = lease_->check(served_);
-  may_report_ = standing == serving_lease::standing::held;
+  if (lease_.may_report) return *lease_.may_report;
+  const auto standing = lease_.held->check(lease_.served);
+  lease_.may_report = standing == serving_lease::standing::held;
   if (standing != serving_lease::standing::lapsed)
-    lapsed_at_.reset();
-  else if (!lapsed_at_)
-    lapsed_at_ = now;
-  else if (now - *lapsed_at_ >= lease_->grace())
-    raise(lease_->why());
-  return *may_report_;
+    lease_.lapsed_at.reset();
+  else if (!lease_.lapsed_at)
+    lease_.lapsed_at = now;
+  else if (now - *lease_.lapsed_at >= lease_.held->grace())
+    raise(lease_.held->why());
+  return *lease_.may_report;
 }
 
 void track::tidy() noexcept {

@@ -169,8 +169,8 @@ public:
   }
   /// Call before the track is polled. Success of epoch \p of is reported only while \p lease is held (MEM-1).
   void serves_under(std::shared_ptr<const serving_lease> lease, epoch of) noexcept {
-    lease_ = std::move(lease);
-    served_ = of;
+    lease_.held = std::move(lease);
+    lease_.served = of;
   }
   /// Begins to load what expect() will write into this core's cache. Call it well before expect().
   void prefetch() const noexcept { prefetch_for_writing(&load_); }
@@ -217,8 +217,14 @@ private:
   track_hooks hooks_;
   std::shared_ptr<const hang_watch> others_; ///< Null if the track is alone on its device. Set together with place_.
   std::shared_ptr<hang_watch::place> place_;
-  std::shared_ptr<const serving_lease> lease_; ///< Null: none is needed.
-  epoch served_{};
+  /// What is known of the lease under which success is reported.
+  struct lease_view {
+    std::shared_ptr<const serving_lease> held{}; ///< Null: none is needed.
+    epoch served{};
+    std::optional<bool> may_report{};      ///< Of this round; empty until the lease has been checked in it.
+    std::optional<time_point> lapsed_at{}; ///< When the lease was first seen to have lapsed.
+  };
+  lease_view lease_; ///< Used only by the poller, once it is set.
 
   inbox<in_flight> inbox_;
   alignas(64) std::atomic<std::size_t> load_{0}; ///< Written by both sides, so it is read only where needed.
@@ -237,9 +243,7 @@ private:
   /// Start of the hang limit: the head's start, or the last time it waited behind others.
   running_time judged_from_{};
   std::optional<running_time>
-      seen_launching_;                  ///< Start of the launch limit: the first check of the head that found it.
-  std::optional<bool> may_report_;      ///< Of this round; empty until the lease has been checked in it.
-  std::optional<time_point> lapsed_at_; ///< When the lease was first seen to have lapsed.
+      seen_launching_; ///< Start of the launch limit: the first check of the head that found it.
   bool called_driver_ = false;
   bool fault_raised_ = false;
   bool late_told_ = false;
