@@ -190,7 +190,10 @@ void world_executor::follow(const controller_directive& from) {
                            [this](const stop_directive& directive) {
                              if (directive.why.code != errc::stopping) return state_.on_dismissed(directive.why);
                              is_order_over_ = true;
-                             return state_.on_stop();
+                             auto effects = state_.on_stop();
+                             // The world still serves if maintenance waits for its turn, which would not come any more.
+                             if (state_.event().phase == world_phase::ready) close_order(unasked_error());
+                             return effects;
                            },
                        },
                        from.what));

@@ -127,6 +127,20 @@ TEST_CASE("processes register memory at their turns, and requests are served aft
   pair.check_service();
 }
 
+TEST_CASE("a world that is told to stop does not wait for a turn that the order has not granted",
+          "[actors][executor][TIM-1]") {
+  ordered_pair pair;
+  auto waits = pair.at(0).register_memory(4096); // the other process does not ask
+  pair.deliver();
+  // The close of the order does not arrive: the service that passes it on has lost the controller, too.
+  pair.at(0).direct({stop_directive{.why = {.code = errc::stopping, .text = "all have finished"}}});
+  await("the end", [&] {
+    if (auto next = pair.at(0).mail->take()) pair.at(0).executor->on(std::move(*next));
+    return pair.at(0).left == 1;
+  });
+  CHECK(pair.failure_of(waits).code == errc::stopping);
+}
+
 TEST_CASE("a rank holds its requests from its turn until the work has been done", "[actors][executor][ORD-3]") {
   ordered_pair pair;
   const auto gate = std::make_shared<latch>();
