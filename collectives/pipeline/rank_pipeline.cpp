@@ -473,9 +473,20 @@ bool rank_pipeline::may_launch() {
   return standing == serving_lease::standing::held && !mark_->failed();
 }
 
-error rank_pipeline::lease_objection() const {
-  const bool is_held = !services_.lease || services_.lease->check(epoch_) == serving_lease::standing::held;
-  return is_held ? error{} : services_.lease->why();
+bool rank_pipeline::may_answer() const noexcept {
+  return !services_.lease ||
+         (late_answers_.load() == 0 && services_.lease->check(epoch_) == serving_lease::standing::held);
+}
+
+void rank_pipeline::answer_under_lease(std::function<void(const error& why)> answer) {
+  late_answers_.fetch_add(1);
+  sequence([answer = std::move(answer)](rank_pipeline& by) {
+    if (by.may_launch())
+      answer({});
+    else
+      answer(by.failed() ? by.mark_->why() : by.services_.lease->why());
+    by.late_answers_.fetch_sub(1);
+  });
 }
 
 template <class Calls, class Enqueue>

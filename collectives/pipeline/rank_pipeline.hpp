@@ -123,8 +123,12 @@ public:
   void submit_together(pipeline_calls all);
   void submit_together(std::vector<submission> all);
 
-  /// Returns why success may not be reported now, because the lease is not held (MEM-1); errc::none if it may.
-  [[nodiscard]] error lease_objection() const;
+  /// Returns whether the success of an operation without a launch may be reported now (MEM-1): the lease is held, and
+  /// no earlier one waits for it.
+  [[nodiscard]] bool may_answer() const noexcept;
+  /// Calls \p answer on the launcher's thread, in the order of these calls: with errc::none as soon as a lapsed lease
+  /// has been renewed, else with the reason why the communicator has failed.
+  void answer_under_lease(std::function<void(const error& why)> answer);
 
   /// Returns the number of launches that the launcher has and has not made yet. Held ones do not count.
   [[nodiscard]] std::size_t unlaunched() const noexcept {
@@ -303,6 +307,7 @@ private:
   error found_; ///< Found by the launcher's check, for the poller's probe.
 
   // Each has its own writer, and therefore its own cache line.
+  std::atomic<std::size_t> late_answers_{0}; ///< Calls that answer_under_lease() has not made yet.
   alignas(64) std::atomic<std::size_t> submitted_{0};
   alignas(64) std::atomic<std::size_t> launched_{0};
   std::atomic<nanoseconds::rep> launching_since_{0}; ///< 0 while no launch is in progress. Written by the launcher.

@@ -364,16 +364,21 @@ error order_connection::receive(std::string_view batch) {
   return failure;
 }
 
+void order_connection::answer(const released_call& agree, time_point now) {
+  if (agree.call->agreed_on(agree.agreed, now) && agree.of->pipeline->self() == rank{0})
+    agree.of->peers->tell_agreed(agree.call->from().lane, *agree.agreed);
+}
+
 void order_connection::follow(step& next) {
   if (auto* const one = std::get_if<released_call>(&next)) {
     one->call->all_have_asked();
     one->call->released_as(++one->of->released);
     if (one->agreed) {
-      if (error why = one->of->pipeline->lease_objection()) // another rank may have received it
-        return one->call->fail(with_unknown_outcome(std::move(why)));
-      if (one->call->agreed_on(one->agreed, time_->now()) && one->of->pipeline->self() == rank{0})
-        one->of->peers->tell_agreed(one->call->from().lane, *one->agreed);
-      return;
+      if (one->of->pipeline->may_answer()) return answer(*one, time_->now());
+      return one->of->pipeline->answer_under_lease([late = std::move(*one), time = time_](const error& why) {
+        if (why) return late.call->fail(with_unknown_outcome(why)); // another rank may have received the value
+        answer(late, time->now());
+      });
     }
     if (one->others.empty()) return one->of->pipeline->submit(std::move(one->call));
     pipeline_calls together;

@@ -172,6 +172,8 @@ private:
   /// An action to execute in this process: a launch, an answer, or other work, such as that of a turn.
   using step = std::variant<released_call, refused_call, std::function<void()>>;
 
+  /// Answers an agree with its value.
+  static void answer(const released_call& agree, time_point now);
   /// Adds a request to the next batch. \p deadline: as its client gave it. \p objection: see lane_request; may be null.
   void take(undecided_ask asked, nanoseconds deadline, const error* objection);
   /// Selects the world of \p of and returns the writer of the next batch. Records that are written this way are sent

@@ -1,11 +1,16 @@
 /// A rank of a world over processes launches only under its process's lease (MEM-1).
 #include "support/pipeline_rig.hpp"
 
+#include <troupe/completion/poller/latch.hpp>
 #include <troupe/completion/poller/serving_lease.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::tests;
@@ -31,7 +36,7 @@ TEST_CASE("a rank whose lease is not renewed launches nothing, and its communica
   rig.await_idle();
   REQUIRE(log.failure());
   CHECK(log.failure().effect == effect::rejected);
-  CHECK(rig.ranks[0]->lease_objection());
+  CHECK_FALSE(rig.ranks[0]->may_answer());
 }
 
 TEST_CASE("a launch waits for a lease that is renewed soon", "[collectives][lease]") {
@@ -43,7 +48,40 @@ TEST_CASE("a launch waits for a lease that is renewed soon", "[collectives][leas
   lease->extend(rig_epoch, boot_clock::now() + 1h);
   rig.await_idle();
   CHECK_FALSE(log.failure());
-  CHECK_FALSE(rig.ranks[0]->lease_objection());
+  CHECK(rig.ranks[0]->may_answer());
+}
+
+TEST_CASE("operations without a launch are answered in their order when the lease is renewed, and fail with the rank",
+          "[collectives][lease][MEM-1]") {
+  const bool is_renewed = GENERATE(true, false);
+  const auto lease = lapsed_lease(is_renewed ? nanoseconds{1h} : nanoseconds{1ms});
+  pipeline_rig rig{1, {.lease = lease}};
+  std::mutex mutex;
+  std::vector<std::pair<int, errc>> answers;
+  latch checked;
+  const auto count = [&] {
+    const std::lock_guard lock{mutex};
+    return answers.size();
+  };
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(rig.ranks[0]->may_answer());
+    rig.ranks[0]->answer_under_lease([&, i](const error& why) {
+      checked.wait();
+      const std::lock_guard lock{mutex};
+      answers.emplace_back(i, why.code);
+    });
+  }
+  if (is_renewed) {
+    CHECK(count() == 0);
+    lease->extend(rig_epoch, boot_clock::now() + 1h);
+    CHECK_FALSE(rig.ranks[0]->may_answer()); // others wait, which come first
+  }
+  checked.open();
+  await("the answers", [&] { return count() == 3; });
+  const errc expected = is_renewed ? errc::none : errc::communicator_failed;
+  const std::lock_guard lock{mutex};
+  CHECK(answers == std::vector<std::pair<int, errc>>{{0, expected}, {1, expected}, {2, expected}});
+  CHECK(rig.faults->all().size() == (is_renewed ? 0U : 1U));
 }
 
 TEST_CASE("a rank that has lost its lease for good launches nothing, and leaves the reason to its world (MEM-1)",
