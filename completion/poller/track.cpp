@@ -179,7 +179,7 @@ void track::settled(time_point now) noexcept {
     head_started_.reset();
     running_since_.store(0, std::memory_order_release);
   }
-  if (place_ && place_->is_running()) place_->ends();
+  if (sharing_.place && sharing_.place->is_running()) sharing_.place->ends();
   seen_launching_.reset();
   late_told_ = false;
   next_probe_ = now + limits_.quiet;
@@ -196,9 +196,9 @@ void track::fail_pending(running_time running) {
       forget(1);
       continue;
     }
-    if (place_) {
-      if (!place_->is_running()) place_->runs(one->launch_began());
-      place_->fails(running);
+    if (sharing_.place) {
+      if (!sharing_.place->is_running()) sharing_.place->runs(one->launch_began());
+      sharing_.place->fails(running);
     }
     if (one->at() == in_flight::stage::refused)
       one->fail(one->refusal());
@@ -213,7 +213,7 @@ void track::fail_pending(running_time running) {
     quarantine_.clear(); // before forget(), as in tidy()
     forget(held);
   }
-  if (place_ && quarantine_.empty()) place_->ends();
+  if (sharing_.place && quarantine_.empty()) sharing_.place->ends();
 }
 
 void track::check_deadlines(time_point now) {
@@ -254,16 +254,16 @@ std::optional<error> track::verdict_on_head(time_point now, running_time running
                  .rank = self_};
   if (reached != in_flight::stage::launched) return std::nullopt;
   // Operations launched behind this one wait from now on, also while this one waits for its client's work.
-  if (place_ && !place_->is_running()) place_->runs(head.launch_began());
+  if (sharing_.place && !sharing_.place->is_running()) sharing_.place->runs(head.launch_began());
   // The time limit for hangs starts when the operation can run: at the head of its stream, with its inputs ready.
   if (!head_started_) {
     called_driver_ = true;
     if (head.inputs_ready()) begin_judging(head, now, running);
     return std::nullopt;
   }
-  if (place_ && (now >= next_look_behind_ || running - judged_from_ > limits_.hang)) {
+  if (sharing_.place && (now >= next_look_behind_ || running - judged_from_ > limits_.hang)) {
     next_look_behind_ = now + limits_.hang / looks_in_a_limit;
-    if (others_->is_behind(*place_, running)) judged_from_ = running;
+    if (sharing_.others->is_behind(*sharing_.place, running)) judged_from_ = running;
   }
   if (running - judged_from_ <= limits_.hang) return std::nullopt;
   return error{.code = errc::deadline_exceeded,

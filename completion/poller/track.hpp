@@ -164,8 +164,7 @@ public:
   /// Call before the track is polled. A track that shares its device with \p others is judged to hang only if it waits
   /// behind none of them.
   void shares_device(std::shared_ptr<const hang_watch> others, std::shared_ptr<hang_watch::place> place) noexcept {
-    others_ = std::move(others);
-    place_ = std::move(place);
+    sharing_ = {std::move(others), std::move(place)};
   }
   /// Call before the track is polled. Success of epoch \p of is reported only while \p lease is held (MEM-1).
   void serves_under(std::shared_ptr<const serving_lease> lease, epoch of) noexcept {
@@ -215,8 +214,12 @@ private:
   std::shared_ptr<fault_mark> mark_;
   track_limits limits_;
   track_hooks hooks_;
-  std::shared_ptr<const hang_watch> others_; ///< Null if the track is alone on its device. Set together with place_.
-  std::shared_ptr<hang_watch::place> place_;
+  /// How it shares its device; null pointers if it is alone there.
+  struct device_sharing {
+    std::shared_ptr<const hang_watch> others{};
+    std::shared_ptr<hang_watch::place> place{};
+  };
+  device_sharing sharing_;
   /// What is known of the lease under which success is reported.
   struct lease_view {
     std::shared_ptr<const serving_lease> held{}; ///< Null: none is needed.
