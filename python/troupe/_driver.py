@@ -2,16 +2,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union, overload
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from . import _troupe
 from ._arguments import LARGEST_SIZE, rank_number, whole
 from ._collectives import Collectives, Options
 from ._errors import Error, refuse
-from ._events import Events, listen
 from ._runtime import Closable
 from ._types import DType, RemoteTensors, Seconds, Setting
-from ._world import FunctionCalls, RemoteBuffer, Reply, ValueReply, WorldEvent, event_of
+from ._world import EventSource, FunctionCalls, RemoteBuffer, Reply, ValueReply, WorldEvent, event_of
 
 
 _Result = TypeVar("_Result")
@@ -47,7 +46,7 @@ class Steps(_ToAllRanks[None]):
         self._all.append(operations)
 
 
-class Driver(_ToAllRanks[Reply], Closable):
+class Driver(_ToAllRanks[Reply], EventSource, Closable):
     """Joins a world over processes without a rank: its requests are to all ranks, and it needs no GPU.
 
     It reaches the controller that TROUPE_CONTROL names with the secret TROUPE_JOIN_TOKEN, as the world's processes do:
@@ -113,23 +112,6 @@ class Driver(_ToAllRanks[Reply], Closable):
             return self.ready(after_epoch=after_epoch).result(timeout)
         except TimeoutError:
             return self.status
-
-    @overload
-    def events(self) -> "Events[WorldEvent]": ...
-
-    @overload
-    def events(self, heard: Callable[[WorldEvent], Any]) -> None: ...
-
-    def events(self, heard: Optional[Callable[[WorldEvent], Any]] = None) -> "Optional[Events[WorldEvent]]":
-        """Returns the changes of phase from now on: `for event in driver.events()`, or `async for`.
-
-        With heard, calls it for each of them instead, in order, on a thread of this module.
-        """
-        if heard is None:
-            return Events(self._native, event_of)
-        tell: Callable[[WorldEvent], Any] = heard
-        listen(self._native, lambda fields: tell(event_of(fields)))
-        return None
 
     def find_memory(self, rank: int, name: str, dtype: DType = None, *,
                     deadline: Seconds = 10.0) -> "ValueReply[RemoteBuffer]":

@@ -100,6 +100,29 @@ def event_of(fields: Dict[str, Any]) -> WorldEvent:
     return WorldEvent(**{**fields, "resume": resume_of(fields["resume"]), "one_shot": one_shot})
 
 
+class EventSource:
+    """A world or a driver, whose changes of phase can be followed."""
+
+    _native: Any
+
+    @overload
+    def events(self) -> "Events[WorldEvent]": ...
+
+    @overload
+    def events(self, heard: Callable[[WorldEvent], Any]) -> None: ...
+
+    def events(self, heard: Optional[Callable[[WorldEvent], Any]] = None) -> "Optional[Events[WorldEvent]]":
+        """Returns the changes of phase from now on: `for event in world.events()`, or `async for`.
+
+        With heard, calls it for each of them instead, in order, on a thread of this module.
+        """
+        if heard is None:
+            return Events(self._native, event_of)
+        tell: Callable[[WorldEvent], Any] = heard
+        listen(self._native, lambda fields: tell(event_of(fields)))
+        return None
+
+
 class Requests(Generic[R]):
     """Makes requests from parts. Each kind of world implements _ask(), which sends them."""
 
@@ -480,7 +503,7 @@ class Group(Collectives[Tensors, None], Generic[R]):
             self.ask()
 
 
-class World(RankRequests[Reply], FunctionCalls[Reply]):
+class World(RankRequests[Reply], FunctionCalls[Reply], EventSource):
     """A handle to a world of ranks. A request never blocks: it returns a Reply; use `await reply` or reply.result().
 
     With a list of operands, one for each rank of the world, a request is to all ranks. If some live in other processes,
@@ -492,23 +515,6 @@ class World(RankRequests[Reply], FunctionCalls[Reply]):
     def __init__(self, native: Any, owner: Any) -> None:
         self._native = native
         self._owner = owner  # keeps the runtime alive
-
-    @overload
-    def events(self) -> "Events[WorldEvent]": ...
-
-    @overload
-    def events(self, heard: Callable[[WorldEvent], Any]) -> None: ...
-
-    def events(self, heard: Optional[Callable[[WorldEvent], Any]] = None) -> "Optional[Events[WorldEvent]]":
-        """Returns the changes of phase from now on: `for event in world.events()`, or `async for`.
-
-        With heard, calls it for each of them instead, in order, on a thread of this module.
-        """
-        if heard is None:
-            return Events(self._native, event_of)
-        tell: Callable[[WorldEvent], Any] = heard
-        listen(self._native, lambda fields: tell(event_of(fields)))
-        return None
 
     def ready(self, *, after_epoch: int = 0) -> "ValueReply[WorldEvent]":
         """Returns the status as soon as the world is ready in a later epoch than after_epoch, or has failed or stops.
