@@ -138,23 +138,23 @@ void world_registry::close() {
 world::world(std::shared_ptr<core> shared) noexcept : core_{std::move(shared)} {}
 
 int world::size() const {
-  return core_->status->latest().world_size;
+  return core_->own_status().latest().world_size;
 }
 
 std::vector<rank> world::local_ranks() const {
-  return core_->status->latest().local_ranks;
+  return core_->own_status().latest().local_ranks;
 }
 
 epoch world::epoch() const {
-  return core_->status->epoch();
+  return core_->own_status().epoch();
 }
 
 world_event world::status() const {
-  return core_->status->latest();
+  return core_->own_status().latest();
 }
 
 world_event world::wait_ready(troupe::epoch after, nanoseconds at_most) const {
-  return core_->status->wait_ready(after, at_most);
+  return core_->own_status().wait_ready(after, at_most);
 }
 
 world_event world::wait_ready(nanoseconds at_most) const {
@@ -162,11 +162,11 @@ world_event world::wait_ready(nanoseconds at_most) const {
 }
 
 void world::wait_ready(troupe::epoch after, std::shared_ptr<value_promise<world_event>> reply) const {
-  core_->status->when_ready(after, [reply = std::move(reply)](const world_event& now) { reply->deliver(now); });
+  core_->own_status().when_ready(after, [reply = std::move(reply)](const world_event& now) { reply->deliver(now); });
 }
 
 void world::on_event(std::function<void(const world_event&)> heard) {
-  core_->status->listen(std::move(heard));
+  core_->own_status().listen(std::move(heard));
 }
 
 const capabilities& world::capabilities() const {

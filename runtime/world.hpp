@@ -54,7 +54,8 @@ struct overlapped {
 /// called, the world also lives as long as other holders keep its actors. It then ends when a later world is formed or
 /// dropped after they have released the actors.
 /// Collectives are its methods (collective_methods): each asks all ranks with one request. One rank is asked through
-/// rank_lane, or by ask() with the rank. Threads: safe from any.
+/// rank_lane, or by ask() with the rank. In a fork of its process, requests and questions for its state are refused
+/// (unsupported), and the fork's handles end nothing. Threads: safe from any.
 class world : public collective_methods<world, arguments_of_all, std::future<completion>> {
 public:
   class core;

@@ -84,6 +84,11 @@ public:
     if (made.is_inherited()) throw exception{used_in_fork("this world")};
     return actor;
   }
+  /// Returns the world's status. Errors: unsupported (a fork: a thread of the parent may have held its lock).
+  [[nodiscard]] world_status& own_status() const {
+    if (made.is_inherited()) throw exception{used_in_fork("this world")};
+    return *status;
+  }
   /// Whether something other than a handle may hold the world's actors.
   std::atomic<bool> is_handed_out{false};
   bool is_split_off = false;
@@ -93,7 +98,7 @@ public:
   /// Returns the index of rank \p target in the vectors below. \p now is the state in which the rank has that number.
   /// Errors: invalid_argument.
   [[nodiscard]] std::size_t place_of(rank target, const world_event& now) const;
-  [[nodiscard]] std::size_t place_of(rank target) const { return place_of(target, status->latest()); }
+  [[nodiscard]] std::size_t place_of(rank target) const { return place_of(target, own_status().latest()); }
 
   std::shared_ptr<rank_directory> ranks;           ///< The ranks' actors, indexed by place.
   std::vector<rank> local_ranks;                   ///< The local ranks in the first epoch, indexed by place.

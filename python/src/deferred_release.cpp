@@ -1,5 +1,7 @@
 #include "deferred_release.hpp"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace troupe::python {
@@ -13,13 +15,16 @@ struct pending_release {
 
 /// Never destroyed, because threads of troupe may use it while the process exits.
 struct release_list {
-  std::mutex mutex;
-  std::vector<pending_release> due;
+  std::mutex mutex{};
+  std::vector<pending_release> due{};
   bool closed = false;
 };
 
+/// A fork begins with a list of its own: a thread of the parent may have held the lock.
 release_list& the_list() {
-  static auto* const list = new release_list;
+  static auto* list = new release_list;
+  [[maybe_unused]] static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { list = new release_list{.closed = list->closed}; });
   return *list;
 }
 

@@ -66,6 +66,7 @@ void reply::deliver(outcome result) noexcept {
 
 bool awaited::wait(nanoseconds spin, time_point until) {
   if (is_done()) return true;
+  require_own();
   const time_point began = std::chrono::steady_clock::now();
   const time_point spun = std::min(until, began + spin);
   while (std::chrono::steady_clock::now() < spun) {
@@ -86,6 +87,8 @@ bool awaited::wait(nanoseconds spin, time_point until) {
 }
 
 bool awaited::tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
+  if (is_done()) return false;
+  require_own();
   watcher one{where, {who}};
   const std::lock_guard lock{mutex_};
   if (is_done()) return false;

@@ -7,6 +7,7 @@
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/world_driver.hpp>
 
@@ -47,14 +48,15 @@ private:
   int descriptor_;
 };
 
-/// A result that arrives once. Threads: safe from any.
+/// A result that arrives once. In a fork it arrives only if it had arrived before. Threads: safe from any.
 class awaited {
 public:
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
+  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL. Errors:
+  /// unsupported (a fork, in which no thread would deliver it).
   [[nodiscard]] bool wait(nanoseconds spin, time_point until);
   /// Adds \p who to \p where when the result arrives. If the result has arrived already, adds nothing and returns
-  /// false.
+  /// false. Errors: unsupported, as wait().
   [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who);
 
 protected:
@@ -81,6 +83,12 @@ private:
     std::list<std::uint64_t> who;
   };
 
+  /// A thread of the parent may have held the lock when this process was forked.
+  void require_own() const {
+    if (made_.is_inherited()) throw exception{used_in_fork("this reply")};
+  }
+
+  const process_mark made_;
   std::atomic<bool> done_{false};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -391,7 +391,8 @@ with MockWorld(2, log_level="off") as mock:
     if child == 0:
         refused = [world.barrier().exception(30), lanes[1].barrier().exception(30)]
         assert all(isinstance(one, troupe.Unsupported) and "is a fork of" in one.text for one in refused), refused
-        for call in (lambda: world.split({"a": [0]}), lambda: world.register_memory(4096)):
+        for call in (lambda: world.split({"a": [0]}), lambda: world.register_memory(4096), lambda: waits.result(30),
+                     lambda: waits.exception(30), lambda: world.epoch, lambda: world.ready()):
             try:
                 call()
                 raise AssertionError("it is not refused")
@@ -412,4 +413,43 @@ print("goes on")
 
 def test_a_fork_drops_and_ends_what_it_has_inherited():
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "goes on"), done.stderr
+
+
+FORKS_UNDER_LOAD = """
+import gc, os, signal, sys, threading, numpy as np, troupe
+from troupe.testing import MockWorld
+with MockWorld(2, log_level="off") as mock:
+    world, go_on = mock.world, True
+    lanes = [world.rank(r).lane("steps") for r in range(2)]
+
+    def ask():
+        while go_on:
+            for reply in [world.all_reduce([np.ones(4), np.ones(4)]) for _ in range(8)]:
+                reply.result(60)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for i in range(int(sys.argv[1])):
+        waits = lanes[0].barrier()
+        world.all_reduce([np.ones(4), np.ones(4)])
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # ends it if it hangs
+            mock.close()
+            del waits, world, lanes
+            gc.collect()
+            os._exit(7)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7, (i, status)
+        lanes[1].barrier().result(60)
+        waits.result(60)
+    go_on = False
+    asking.join()
+print("goes on")
+"""
+
+
+def test_a_fork_does_not_wait_for_what_threads_of_its_parent_held():
+    done = subprocess.run([sys.executable, "-c", FORKS_UNDER_LOAD, "40"], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout.strip()) == (0, "goes on"), done.stderr

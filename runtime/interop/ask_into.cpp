@@ -64,6 +64,7 @@ void ask_into(const world& where, world_request asked, reply_promise&& to) {
 
 void ask_into(const world& where, rank target, rank_request asked, reply_promise&& to, std::uint64_t client) {
   const world::core& all = core_of(where);
+  if (all.made.is_inherited()) return to.deliver(used_in_fork("this world"));
   const world_event now = all.status->latest();
   const auto has = [target](const std::vector<rank>& ranks) { return std::ranges::find(ranks, target) != ranks.end(); };
   // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p target is unknown.

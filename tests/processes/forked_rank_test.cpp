@@ -171,6 +171,7 @@ TEST_CASE("a fork is refused what needs its parent's threads", "[processes][fork
            refused([&] { return all.driver->find_memory(rank{0}, "weights"); }) &&
            refused([&] { return all.driver->capture("steps", plan_steps{{one.sum()}}); }) &&
            is_refused([&] { static_cast<void>(all.driver->status()); }) &&
+           is_refused([&] { static_cast<void>(one.where->status()); }) &&
            is_refused([&] { static_cast<void>(one.where->credit(1, 0, 1s)); }) && is_refused([&] {
              static_cast<void>(one.where->split({{"all", {rank{0}, rank{1}}}}));
            }) &&
