@@ -2,8 +2,6 @@
 /// other processes do not affect the counts.
 #pragma once
 
-#include <troupe/device/error.hpp>
-
 #include <pthread.h>
 
 #include <array>
@@ -77,17 +75,6 @@ public:
 private:
   std::array<char, 16> previous_{};
 };
-
-/// Call before a test leaves no descriptor free and expects an exception. UndefinedBehaviorSanitizer opens a pipe when
-/// it first meets an object of a polymorphic class, and reports a wrong class if it cannot; a class that it has met
-/// needs none.
-inline void meet_exception() {
-  try {
-    throw exception{errc::internal, "met"};
-  } catch (const exception& met) {
-    static_cast<void>(met.why());
-  }
-}
 
 /// Returns the number of open descriptors of this process.
 inline std::size_t open_descriptors() {

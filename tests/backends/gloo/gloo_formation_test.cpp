@@ -81,9 +81,11 @@ TEST_CASE("a process that is out of descriptors is told so, and not that its add
     CAPTURE(spare);
     gloo_network network{gloo_options{.interface_address = "127.0.0.1"}};
     try {
-      const tests::few_descriptors_left few{spare};
-      static_cast<void>(network.stores().open());
-      static_cast<void>(network.transport());
+      {
+        const tests::few_descriptors_left few{spare};
+        static_cast<void>(network.stores().open());
+        static_cast<void>(network.transport());
+      }
       CHECK(spare >= 4); // a listener and a poller of each
     } catch (const exception& failure) {
       CHECK(failure.why().code == errc::out_of_memory);

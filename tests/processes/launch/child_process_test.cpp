@@ -2,6 +2,7 @@
 
 #include "captured_lines.hpp"
 #include "refused_calls.hpp"
+#include "support/few_descriptors_left.hpp"
 #include "support/outcomes.hpp"
 #include "support/process_resources.hpp"
 
@@ -311,7 +312,7 @@ TEST_CASE("a process's standard descriptors are its pipes even if ours are free"
 
 TEST_CASE("a lack of descriptors is an error that names the remedy", "[launch]") {
   const std::string remedy = "no file descriptor is left: raise the limit (ulimit -n)";
-  meet_exception();
+  meet_exceptions();
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit none = before;

@@ -1,5 +1,6 @@
 // Mock ranks in processes of their own: the results of ranks in one process, and an error for every peer that is lost.
 #include "processes/transport/forked_process.hpp"
+#include "support/few_descriptors_left.hpp"
 #include "support/outcomes.hpp"
 #include "support/process_resources.hpp"
 #include "support/sample_operations.hpp"
@@ -744,7 +745,7 @@ TEST_CASE("a process without free descriptors is told to raise its limit when mo
           "[collectives][mock][mock-processes]") {
   const auto kind = kind_of(connect_over_processes);
   const auto pump = process_pump::of_this_process(); // it has a descriptor already
-  meet_exception();
+  meet_exceptions();
   { // for the same reason
     auto others = ranks_here(*kind, 2);
     const ended_ranks ended{others};

@@ -1,5 +1,6 @@
 // Descriptors that pass between processes, exactly as many as were announced; and the end of processes.
 #include "processes/transport/forked_process.hpp"
+#include "support/few_descriptors_left.hpp"
 #include "support/process_resources.hpp"
 
 #include <troupe/device/error.hpp>
@@ -11,7 +12,6 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -129,19 +129,13 @@ TEST_CASE("a process without free descriptors is told to raise the limit", "[col
   const auto pipe = a_pipe();
   const std::array<int, 2> passed{pipe.read.native(), pipe.write.native()};
   send_descriptors(ends.one, "four", passed);
-  meet_exception();
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const file_descriptor first_free{::fcntl(0, F_DUPFD_CLOEXEC, 0)};
-  const rlimit none{.rlim_cur = static_cast<rlim_t>(first_free.native() + 1), .rlim_max = before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
   error why;
   try {
+    const few_descriptors_left none;
     static_cast<void>(receive_descriptors(ends.other, 4, 2, in_time()));
   } catch (const exception& failure) {
     why = failure.why();
   }
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(why.code == errc::out_of_memory);
   CHECK_THAT(why.text, ContainsSubstring("ulimit -n"));
 }
