@@ -1,6 +1,6 @@
 #include "deferred_release.hpp"
 
-#include <pthread.h>
+#include "process_object.hpp"
 
 #include <utility>
 
@@ -13,20 +13,11 @@ struct pending_release {
   void* what;
 };
 
-/// Never destroyed, because threads of troupe may use it while the process exits.
 struct release_list {
-  std::mutex mutex{};
-  std::vector<pending_release> due{};
+  std::mutex mutex;
+  std::vector<pending_release> due;
   bool closed = false;
 };
-
-/// A fork begins with a list of its own: a thread of the parent may have held the lock.
-release_list& the_list() {
-  static auto* list = new release_list;
-  [[maybe_unused]] static const int registered =
-      ::pthread_atfork(nullptr, nullptr, [] { list = new release_list{.closed = list->closed}; });
-  return *list;
-}
 
 thread_local int postponing = 0;
 
@@ -38,7 +29,7 @@ int release_when_called(void*) noexcept {
 } // namespace
 
 void release_later(void (*release)(void*), void* what) noexcept {
-  release_list& list = the_list();
+  auto& list = process_object<release_list>();
   const std::lock_guard lock{list.mutex};
   if (list.closed) return;
   const bool first = list.due.empty();
@@ -54,7 +45,7 @@ void release_due() noexcept {
   if (postponing > 0) return;
   std::vector<pending_release> now;
   {
-    release_list& list = the_list();
+    auto& list = process_object<release_list>();
     const std::lock_guard lock{list.mutex};
     if (list.due.empty()) return;
     now.swap(list.due);
@@ -108,7 +99,7 @@ bool is_postponing() noexcept {
 
 void stop_releasing() noexcept {
   release_due();
-  release_list& list = the_list();
+  auto& list = process_object<release_list>();
   const std::lock_guard lock{list.mutex};
   list.closed = true;
 }

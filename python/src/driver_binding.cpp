@@ -7,6 +7,7 @@
 #include "world_binding.hpp"
 
 #include <troupe/actors/world/world_event.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/processes/world_driver.hpp>
 
 #include <pybind11/stl.h>
@@ -41,7 +42,9 @@ public:
   void hear(const world_event& now) {
     answer(now, [&](epoch after) { return is_ready_after(now, after); });
   }
+  /// Does nothing in a fork: a thread of the parent may have held the lock.
   void close() {
+    if (made_.is_inherited()) return;
     answer(error{.code = errc::stopping, .text = "the driver has been closed: make another"},
            [](epoch) { return true; });
   }
@@ -60,6 +63,7 @@ private:
     for (const auto& one : due) one.second->deliver(with);
   }
 
+  const process_mark made_;
   std::mutex mutex_;
   std::vector<std::pair<epoch, std::shared_ptr<value_reply>>> waiting_;
 };
@@ -75,6 +79,7 @@ public:
   [[nodiscard]] std::shared_ptr<value_reply> ready(std::uint64_t after) const {
     auto answered = std::make_shared<value_reply>();
     world_driver& of = get();
+    static_cast<void>(of.status()); // refused in a fork
     waiting_->add(epoch{after}, answered);
     waiting_->hear(of.status());
     return answered;

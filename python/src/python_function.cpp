@@ -3,6 +3,7 @@
 #include "deferred_release.hpp"
 #include "failure.hpp"
 #include "operand.hpp"
+#include "process_object.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -17,16 +18,10 @@ namespace py = pybind11;
 
 namespace {
 
-/// Never destroyed, because threads of troupe may use it while the process exits.
 struct calls_in_progress {
   std::shared_mutex mutex; ///< Each call holds it shared.
   std::atomic<bool> closed = false;
 };
-
-calls_in_progress& the_calls() {
-  static auto* const calls = new calls_in_progress;
-  return *calls;
-}
 
 /// Calls \p what. Returns the text of its exception, or nothing. The caller must hold the GIL.
 std::string call_with_gil(const py::object& what, const rank_call& with) {
@@ -62,8 +57,9 @@ rank_function::work make_rank_function(std::string name, const py::object& what)
   return [name = std::move(name), called = held_object{what}](const rank_call& with) {
     std::string failure;
     {
-      const std::shared_lock in_progress{the_calls().mutex};
-      if (the_calls().closed)
+      auto& calls = process_object<calls_in_progress>();
+      const std::shared_lock in_progress{calls.mutex};
+      if (calls.closed)
         throw exception{errc::stopping, "Python's interpreter has ended, so no function in it can be called"};
       const py::gil_scoped_acquire with_gil;
       failure = call_with_gil(called.get(), with);
@@ -75,9 +71,10 @@ rank_function::work make_rank_function(std::string name, const py::object& what)
 }
 
 void stop_calling() noexcept {
+  auto& calls = process_object<calls_in_progress>();
   PyThreadState* const state = PyEval_SaveThread();
-  the_calls().closed = true;
-  { const std::unique_lock none_in_progress{the_calls().mutex}; }
+  calls.closed = true;
+  { const std::unique_lock none_in_progress{calls.mutex}; }
   PyEval_RestoreThread(state);
 }
 

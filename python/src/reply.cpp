@@ -66,7 +66,6 @@ void reply::deliver(outcome result) noexcept {
 
 bool awaited::wait(nanoseconds spin, time_point until) {
   if (is_done()) return true;
-  require_own();
   const time_point began = std::chrono::steady_clock::now();
   const time_point spun = std::min(until, began + spin);
   while (std::chrono::steady_clock::now() < spun) {
@@ -87,7 +86,6 @@ bool awaited::wait(nanoseconds spin, time_point until) {
 }
 
 bool awaited::tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
-  if (is_done()) return false;
   require_own();
   watcher one{where, {who}};
   const std::lock_guard lock{mutex_};
@@ -104,6 +102,7 @@ std::atomic<std::int64_t> result_spin_ns{50'000};
 
 bool wait_without_gil(awaited& one, nanoseconds spin, nanoseconds at_most, bool for_ever) {
   if (one.is_done()) return true;
+  one.require_own();
   const time_point until = for_ever ? time_point::max() : later(std::chrono::steady_clock::now(), at_most);
   bool is_done = false;
   wait_interruptibly([&](nanoseconds longest) {

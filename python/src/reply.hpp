@@ -52,11 +52,15 @@ private:
 class awaited {
 public:
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL. Errors:
-  /// unsupported (a fork, in which no thread would deliver it).
+  /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the parent
+  /// may have held the lock when it was forked).
+  void require_own() const {
+    if (!is_done() && made_.is_inherited()) throw exception{used_in_fork("this reply")};
+  }
+  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
   [[nodiscard]] bool wait(nanoseconds spin, time_point until);
   /// Adds \p who to \p where when the result arrives. If the result has arrived already, adds nothing and returns
-  /// false. Errors: unsupported, as wait().
+  /// false. Errors: those of require_own().
   [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who);
 
 protected:
@@ -82,11 +86,6 @@ private:
     std::shared_ptr<loop_mailbox> where;
     std::list<std::uint64_t> who;
   };
-
-  /// A thread of the parent may have held the lock when this process was forked.
-  void require_own() const {
-    if (made_.is_inherited()) throw exception{used_in_fork("this reply")};
-  }
 
   const process_mark made_;
   std::atomic<bool> done_{false};

@@ -138,6 +138,7 @@ void bind_worlds(py::module_& module) {
       .def(py::init<>())
       .def("take",
            [](event_queue& queue) -> py::object {
+             queue.require_own();
              PyThreadState* const state = PyEval_SaveThread();
              const std::optional<world_event> next = queue.take();
              PyEval_RestoreThread(state);

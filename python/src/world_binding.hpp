@@ -5,6 +5,8 @@
 #include "request.hpp"
 
 #include <troupe/actors/world/world_event.hpp>
+#include <troupe/device/error.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/world.hpp>
@@ -33,6 +35,10 @@ public:
     }
     changed_.notify_all();
   }
+  /// Call before take(). Errors: unsupported (a fork, in which no thread puts events).
+  void require_own() const {
+    if (made_.is_inherited()) throw exception{used_in_fork("this listener")};
+  }
   /// Waits for the next event. Returns nothing once the queue is closed and empty. The caller must not hold the GIL.
   [[nodiscard]] std::optional<world_event> take() {
     std::unique_lock lock{mutex_};
@@ -42,8 +48,9 @@ public:
     waiting_.pop_front();
     return next;
   }
-  /// Accepts no more events. Those in the queue can still be taken.
+  /// Accepts no more events. Those in the queue can still be taken. Does nothing in a fork.
   void close() {
+    if (made_.is_inherited()) return;
     {
       const std::lock_guard lock{mutex_};
       closed_ = true;
@@ -52,6 +59,7 @@ public:
   }
 
 private:
+  const process_mark made_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<world_event> waiting_;

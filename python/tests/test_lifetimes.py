@@ -383,6 +383,8 @@ import os, sys, numpy as np, troupe
 from troupe.testing import MockWorld
 with MockWorld(2, log_level="off") as mock:
     world, values = mock.world, troupe.empty(mock.world, 0, 4)
+    changes, heard = world.events(), []
+    world.events(heard.append)
     lanes = [world.rank(r).lane("steps") for r in range(2)]
     for reply in [lane.barrier() for lane in lanes]:
         reply.result(30)
@@ -391,15 +393,17 @@ with MockWorld(2, log_level="off") as mock:
     if child == 0:
         for call in (lambda: world.barrier().result(30), lambda: lanes[1].barrier().result(30),
                      lambda: world.split({"a": [0]}), lambda: world.register_memory(4096), lambda: waits.result(30),
-                     lambda: waits.exception(30), lambda: world.epoch, lambda: world.ready()):
+                     lambda: waits.exception(30), lambda: world.epoch, lambda: world.ready(),
+                     lambda: world.events()):
             try:
                 call()
                 raise AssertionError("it is not refused")
             except troupe.Unsupported as refusal:
                 assert "is a fork of" in refusal.text, refusal.text
+        changes.close()
         world.stop()
         mock.close()
-        del world, values, lanes, waits
+        del world, values, lanes, waits, changes
         sys.exit(7)  # as a worker of multiprocessing ends: what it has inherited is dropped
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7, status
@@ -412,7 +416,7 @@ print("goes on")
 
 def test_a_fork_drops_and_ends_what_it_has_inherited():
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout.strip()) == (0, "goes on"), done.stderr
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "goes on", "")
 
 
 FORKS_UNDER_LOAD = """

@@ -34,10 +34,9 @@ def listen(native: Any, heard: Callable[[Dict[str, Any]], Any], ended: Callable[
         _queues.pop(queue, None)
         ended()
 
-    thread = threading.Thread(target=run, name="troupe.events", daemon=True)
-    _queues[queue] = thread
     native.listen(queue)
-    thread.start()
+    _queues[queue] = threading.Thread(target=run, name="troupe.events", daemon=True)
+    _queues[queue].start()
     return queue
 
 
