@@ -312,7 +312,7 @@ TEST_CASE("a process's standard descriptors are its pipes even if ours are free"
 
 TEST_CASE("a lack of descriptors is an error that names the remedy", "[launch]") {
   const std::string remedy = "no file descriptor is left: raise the limit (ulimit -n)";
-  meet_exceptions();
+  meet_exception();
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit none = before;

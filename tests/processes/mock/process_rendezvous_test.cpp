@@ -745,7 +745,7 @@ TEST_CASE("a process without free descriptors is told to raise its limit when mo
           "[collectives][mock][mock-processes]") {
   const auto kind = kind_of(connect_over_processes);
   const auto pump = process_pump::of_this_process(); // it has a descriptor already
-  meet_exceptions();
+  meet_exception();
   { // for the same reason
     auto others = ranks_here(*kind, 2);
     const ended_ranks ended{others};

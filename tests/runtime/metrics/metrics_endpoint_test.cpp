@@ -366,7 +366,7 @@ TEST_CASE("an endpoint without a descriptor for a connection sleeps until there 
   address.sin_family = AF_INET;
   address.sin_port = htons(endpoint->where().port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // The log and Catch2's checks have classes that a sanitizer must have met, too (meet_exceptions()).
+  // The log and Catch2's checks have classes that a sanitizer must have met, too (meet_exception()).
   log_warning("the first line");
   REQUIRE(flush_log(20s));
   int connected = -1;
