@@ -21,7 +21,7 @@ _context = multiprocessing.get_context("fork")
 
 def _control(size, policy, to_parent):
     with troupe.Controller(size, policy=policy, rebuilds=100) as controller:
-        to_parent.send({name: controller.environment()[name] for name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")})
+        to_parent.send(controller.joining())
         controller.wait()
 
 

@@ -163,8 +163,7 @@ def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tupl
         except Error as why:
             store.set(key, json.dumps({"error": str(why)}))
             raise
-        said = controller.environment()
-        joining = {name: said[name] for name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")}
+        joining = controller.joining()
         store.set(key, json.dumps({"host": socket.gethostname(), "joining": joining}))
         return joining, controller
     try:
