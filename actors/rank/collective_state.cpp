@@ -17,8 +17,8 @@ error stale_epoch_error(epoch named, epoch now) {
           .text = (named == epoch{} ? "the request names no epoch, and the world has been formed again: it"
                                     : "the request is for epoch " + to_string(named) + ", and the world") +
                   " is in epoch " + to_string(now) +
-                  "; bring all ranks to one state, then acknowledge that epoch: by rank_lane::acknowledge(), or as "
-                  "rank_request::epoch",
+                  "; bring all ranks to one state, then pass that epoch to acknowledge() of the rank's lane "
+                  "(troupe_lane_acknowledge() in C), or name it in the request (rank_request::epoch)",
           .epoch = now};
 }
 

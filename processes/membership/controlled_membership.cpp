@@ -175,7 +175,8 @@ controlled_membership::controlled_membership(join_request who, const configurati
           },
       .abandoned =
           [is_watched = settings.control.assignment.is_watched](const error& why) {
-            if (is_watched) leave_soon(why);
+            // A world whose work is done needs no other process in its place.
+            if (is_watched && why.code != errc::stopping) leave_soon(why);
           },
       .without_rings = [](const error& why) { log_warning(to_string(why)); },
       .order_opened =

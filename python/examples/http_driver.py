@@ -97,7 +97,7 @@ if __name__ == "__main__":
     with troupe.Controller(RANKS) as controller:
         ranks = [subprocess.Popen([sys.executable, __file__, "rank"], env=controller.environment(rank))
                  for rank in range(RANKS)]
-        token = controller.environment()["TROUPE_JOIN_TOKEN"]
+        token = controller.joining()["TROUPE_JOIN_TOKEN"]
         with troupe.Driver(control_address=controller.address, token=token) as driver:
             asyncio.run(main(driver))
         controller.stop()

@@ -1,4 +1,5 @@
 """Worlds over processes, from Python: with a Controller in the program, and with the package's program `troupe`."""
+import json
 import os
 import pathlib
 import signal
@@ -75,6 +76,38 @@ def test_the_process_of_the_controller_has_a_rank_and_the_controller_bounds_what
             other.communicate("\n", timeout=PATIENCE)
             with pytest.raises(troupe.Stopping):
                 first.result(PATIENCE)
+
+
+ACTOR = """
+import json, os, sys, types
+import troupe, troupe.ray
+joining, rank, was_restarted = json.loads(sys.argv[1])
+context = types.SimpleNamespace(was_current_actor_reconstructed=was_restarted)
+sys.modules["ray"] = types.SimpleNamespace(get_runtime_context=lambda: context)  # Ray's part
+troupe.ray.take_rank(joining, rank, 2)
+assert os.environ["TROUPE_ATTEMPT"] == str(int(was_restarted))
+world = troupe.Runtime(backend="mock", log_level="off").form_world()
+print(world.local_ranks, world.size, world.epoch, flush=True)
+sys.stdin.readline()
+world.stop()
+"""
+
+
+def test_an_actor_that_ray_restarts_takes_its_rank_again():
+    def start(rank, was_restarted):
+        return subprocess.Popen([sys.executable, "-c", ACTOR, json.dumps([controller.joining(), rank, was_restarted])],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    with troupe.Controller(2) as controller:
+        actors = [start(rank, False) for rank in range(2)]
+        assert [one.stdout.readline() for one in actors] == ["[0] 2 1\n", "[1] 2 1\n"]
+        actors[1].kill()
+        actors[1].communicate()
+        actors[1] = start(1, True)
+        assert actors[1].stdout.readline() == "[1] 2 2\n"
+        for one in actors:
+            one.communicate("\n", timeout=PATIENCE)
+        assert [one.returncode for one in actors] == [0, 0] and controller.wait(PATIENCE) and controller.reason is None
 
 
 def test_processes_capture_and_replay_a_plan():

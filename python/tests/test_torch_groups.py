@@ -90,6 +90,17 @@ def again(rank, size, file):
         dist.destroy_process_group()
 
 
+def forgets(rank, size, file):
+    store = dist.FileStore(str(file), size)
+    world = troupe.torch._worlds.GroupWorld.form(store, rank, size, TIMEOUT, is_default=False)
+    assert rank == 1 or not store.check(["troupe/controller/1"])  # which has the secret of the group
+    world.close()
+
+
+def test_the_store_does_not_keep_the_groups_secret(tmp_path):
+    run_ranks(forgets, 2, None, arguments=(tmp_path / "store",))
+
+
 def test_a_group_is_made_again_after_its_end(tmp_path):
     assert run_ranks(again, 2, None, arguments=(tmp_path / "store",)) == [None, None]
 

@@ -1,11 +1,14 @@
 """Process groups of the backend troupe go on after a process is lost: troupe.torch.resume(), commit(), Copies, and reconfigure()."""
 import importlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import random
 import re
 import signal
+import tempfile
+import threading
 import time
 import traceback
 import types
@@ -21,7 +24,7 @@ _context = multiprocessing.get_context("fork")
 
 def _control(size, policy, to_parent):
     with troupe.Controller(size, policy=policy, rebuilds=100) as controller:
-        to_parent.send({name: controller.environment()[name] for name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")})
+        to_parent.send(controller.joining())
         controller.wait()
 
 
@@ -90,6 +93,27 @@ def run_with_losses(function, size, lost, arguments=()):
         job.end()
 
 
+def run_restarting(function, size, arguments=()):
+    """Runs the function at all places. A process that is killed is started again at once. Returns all results, and how many were."""
+    job, restarts = Job(function, size, arguments), [0] * size
+    try:
+        for place in range(size):
+            job.start(place)
+        running, until = set(range(size)), time.monotonic() + PATIENCE
+        while running:
+            sentinels = [job.running[place][0].sentinel for place in running]
+            assert multiprocessing.connection.wait(sentinels, until - time.monotonic()), f"processes {running} have not ended within {PATIENCE} s"
+            for place in [one for one in running if not job.running[one][0].is_alive()]:
+                if job.running[place][0].exitcode == -signal.SIGKILL:
+                    restarts[place] += 1
+                    job.start(place, restarts[place])
+                else:
+                    running.remove(place)
+        return [job.result(place) for place in range(size)], sum(restarts)
+    finally:
+        job.end()
+
+
 def raised(kind, text, call, *given, **named):
     with pytest.raises(kind, match=text) as caught:
         call(*given, **named)
@@ -122,7 +146,7 @@ def goes_on(rank, size, attempt):
         raised(dist.DistBackendError, r"troupe\.torch\.resume\(\)", dist.barrier)  # while it forms again, or later
         dist.group.WORLD._get_backend(torch.device("cpu"))._world.world.wait_ready(PATIENCE, after_epoch=1)
         stale = raised(dist.DistBackendError, r"stale_epoch.*troupe\.torch\.resume\(\)", dist.all_reduce, torch.ones(1))
-        assert stale.__cause__.was_rejected
+        assert stale.__cause__.was_rejected and "acknowledge" not in str(stale)
         now = troupe.torch.resume(10 + rank)
     assert now in [(2, commit, (0,), 12, 2) for commit in (7, 8)]
     assert dist.group.WORLD is world and sum_of(rank) == 3
@@ -229,6 +253,130 @@ class Counter:
 
     def load_state_dict(self, state):
         self.value = state["value"]
+
+
+STEPS = 12
+
+
+def counts(rank, size, attempt, is_to_die, before=lambda: None):
+    """Adds up a sum in each step, and goes on after losses. is_to_die(rank, attempt, step) is asked before each step."""
+    before()
+    dist.init_process_group("troupe", timeout=TIMEOUT)
+    counter, step = Counter(0), 0
+    while step < STEPS:
+        try:
+            step = troupe.torch.share(troupe.torch.resume(step), counter)
+            while step < STEPS:
+                if is_to_die(rank, attempt, step):
+                    die()
+                counter.value = counter.value + int(sum_of((rank + 1) * step))
+                step += 1
+        except dist.DistBackendError:
+            pass
+    return counter.value.item()
+
+
+def all_counted(size):
+    return [sum(range(STEPS)) * sum(range(1, size + 1))] * size
+
+
+def dies_in_resume(rank, size, attempt, victim, where):
+    """Rank 1 is lost, and then another process, or the one in its place, while it is in resume()."""
+    epochs = troupe.torch._recovery.Epochs
+    calls = []
+
+    def dying(method, when):
+        def call(*given):
+            calls.append(when)
+            # A survivor's first resume() is that of the first epoch.
+            is_due = where == when and (rank, attempt) == victim and calls.count(when) == (1 if attempt else 2)
+            if is_due and when != "has agreed":
+                die()
+            result = method(*given)
+            if is_due:
+                die()
+            return result
+        return call
+
+    epochs._next_epoch = dying(epochs._next_epoch, "waits")
+    epochs.gather = dying(dying(epochs.gather, "agrees"), "has agreed")
+    return counts(rank, size, attempt, lambda *of: of == (1, 0, 5))
+
+
+@pytest.mark.parametrize("where", ["waits", "agrees", "has agreed"])
+@pytest.mark.parametrize("victim", [(0, 0), (2, 0), (1, 1)], ids=["rank 0", "a survivor", "the new process"])
+def test_a_process_is_lost_while_the_ranks_resume(victim, where):
+    assert run_restarting(dies_in_resume, 3, (victim, where)) == (all_counted(3), 2)
+
+
+def dies_after(rank, size, attempt, victims, delay):
+    def begin():
+        if attempt == 0 and rank in victims:
+            threading.Timer(delay, die).start()
+
+    def sleeps(*_):
+        time.sleep(0.02)  # so that the last step is after the longest delay
+        return False
+
+    return counts(rank, size, attempt, sleeps, begin)
+
+
+@pytest.mark.parametrize("victims", [(0,), (2,), (0, 1)], ids=["rank 0", "rank 2", "two"])
+def test_a_process_is_lost_while_the_group_forms(victims):
+    for delay in (0.0, 0.02, 0.06, 0.2):
+        assert run_restarting(dies_after, 3, (victims, delay)) == (all_counted(3), len(victims)), f"killed after {delay} s"
+
+
+def ends_before_it_is_asked_again(rank, size, attempt, file):
+    dist.init_process_group("troupe", timeout=TIMEOUT)
+    assert attempt == 0, "a process has joined a world whose work is done"
+    troupe.torch.resume()
+    dist.barrier()
+    if rank == 1:
+        await_file(file)
+
+
+def await_file(file):
+    until = time.monotonic() + PATIENCE
+    while not file.exists():
+        assert time.monotonic() < until, f"{file} is not there after {PATIENCE} s"
+        time.sleep(0.01)
+
+
+def test_a_process_that_comes_when_the_others_finish_ends_well(tmp_path):
+    file = tmp_path / "late"
+    job = Job(ends_before_it_is_asked_again, 2, (file,))
+    try:
+        job.start(0)
+        job.start(1)
+        job.result(0)
+        job.start(0, attempt=1)
+        late, pipe = job.running[0]
+        late.join(PATIENCE)
+        assert late.exitcode == 0
+        file.touch()
+        job.result(1)
+    finally:
+        job.end()
+
+
+def test_nothing_is_left_of_jobs_with_losses(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"troupe-{os.getuid()}"
+    assert run_restarting(counts, 2, (lambda *of: of == (1, 0, 5),)) == (all_counted(2), 1)
+    assert list(folder.iterdir()) == []
+
+    job = Job(counts, 2, (lambda *_: False,))
+    try:
+        job.start(0)  # which waits for the other one
+        until = time.monotonic() + PATIENCE
+        while len(list(folder.glob("store-*"))) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+    finally:
+        job.end()
+    assert {one.suffix for one in folder.iterdir()} == {"", ".lock"}  # no process has lived to remove them
+    assert run_restarting(counts, 2, (lambda *_: False,)) == (all_counted(2), 0)
+    assert list(folder.iterdir()) == []
 
 
 def copies_of(rank, size, attempt, is_lost):

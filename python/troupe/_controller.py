@@ -64,19 +64,24 @@ class Controller(Closable):
         return self._native.address()
 
     def environment(self, rank: Optional[int] = None) -> Dict[str, str]:
-        """Returns this process's environment with the variables by which a process joins: address, token, certificates.
+        """Returns this process's environment with the variables by which a process joins, as joining().
 
         rank: the first rank of the process, which must run on this machine; None: its launcher or the controller
         chooses the rank. The result contains the world's secret: do not print it.
         """
-        made = dict(os.environ, TROUPE_CONTROL=self.address, TROUPE_JOIN_TOKEN=self._token)
+        made = dict(os.environ, **self.joining())
+        if rank is not None:
+            made.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE=str(rank), RANK=str(rank), LOCAL_RANK=str(rank),
+                        WORLD_SIZE=str(self._processes), LOCAL_WORLD_SIZE=str(self._processes))
+        return made
+
+    def joining(self) -> Dict[str, str]:
+        """Returns the variables by which a process joins: address, token, certificates. They contain the world's secret: do not print them."""
+        made = {"TROUPE_CONTROL": self.address, "TROUPE_JOIN_TOKEN": self._token}
         if self._certificates is not None:
             made.update(TROUPE_CONTROL_CA=str(self._certificates / "ca.pem"),
                         TROUPE_CONTROL_CERTIFICATE=str(self._certificates / "host.pem"),
                         TROUPE_CONTROL_KEY=str(self._certificates / "host.key"))
-        if rank is not None:
-            made.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE=str(rank), RANK=str(rank), LOCAL_RANK=str(rank),
-                        WORLD_SIZE=str(self._processes), LOCAL_WORLD_SIZE=str(self._processes))
         return made
 
     def process_ended(self, name: str, pid: int, how: str) -> None:

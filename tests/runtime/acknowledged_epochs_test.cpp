@@ -64,7 +64,7 @@ TEST_CASE(
     REQUIRE(one.is_ready());
     CHECK_THAT(one, fails_with(errc::stale_epoch) && was_rejected());
     CHECK_THAT(error_in(one).text, ContainsSubstring("the world has been formed again: it is in epoch 2") &&
-                                       ContainsSubstring("rank_lane::acknowledge()"));
+                                       ContainsSubstring("acknowledge() of the rank's lane"));
   }
   for (const rank self : world.local_ranks()) CHECK_FALSE(was_launched_in(world.script(), self, epoch{2}));
   CHECK(values_of<float>(values[0]) == std::vector<float>(acknowledged_count, 1 + 2)); // summed once
@@ -105,7 +105,7 @@ TEST_CASE("a lane refuses requests after a rebuild until its owner has acknowled
     CHECK(refused.code == errc::stale_epoch);
     CHECK(refused.effect == effect::rejected);
     CHECK(refused.epoch == epoch{2});
-    CHECK_THAT(refused.text, ContainsSubstring("rank_lane::acknowledge()"));
+    CHECK_THAT(refused.text, ContainsSubstring("acknowledge() of the rank's lane"));
     CHECK_FALSE(was_launched_in(w.script(), rank{static_cast<int>(r)}, epoch{2}));
   }
   rank_lane made_later{w.world(), rank{0}, lane::named("made later")};

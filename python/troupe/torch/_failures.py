@@ -6,7 +6,7 @@ from typing import NoReturn, Optional
 
 import torch.distributed as dist
 
-from .._errors import DeadlineExceeded, Error, InvalidArgument
+from .._errors import DeadlineExceeded, Error, InvalidArgument, StaleEpoch
 from . import _records
 
 
@@ -27,6 +27,8 @@ def failure_of(what: str, why: Error, deadline: Optional[datetime.timedelta] = N
     reached.
     """
     text = f"{what}: {why}{advice}"
+    if isinstance(why, StaleEpoch) and advice:  # which takes the place of troupe's own
+        text = f"{what}: {why.code}: the processes of the group have formed again (epoch {why.epoch}), and this one has not resumed{advice}"
     if isinstance(why, DeadlineExceeded) and deadline is not None:  # as gloo says it, because programs look for it
         text = f"{what}: Timed out waiting {deadline / _MILLISECOND:.0f}ms: {why}{advice}"
     if not forms and not isinstance(why, InvalidArgument):

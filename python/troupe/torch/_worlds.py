@@ -5,12 +5,12 @@ as under `troupe launch`; then the default group is that controller's world.
 """
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import multiprocessing.util
 import os
 import socket
-import sys
 import threading
 import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -91,7 +91,7 @@ class GroupWorld:
         runtime: Optional[Runtime] = None
         try:
             if not joining and size > 1:
-                joining, controller = _meet(store, rank, size, timeout)
+                joining, controller, key = _meet(store, rank, size, timeout)
             if joining:
                 joining.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE="0")
             runtime = Runtime(environment=_environment(dict(joining, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0")),
@@ -101,6 +101,9 @@ class GroupWorld:
                 raise refuse(f"TROUPE_CONTROL is the controller of a world of {world.size} ranks, in which this process has "
                              f"{world.local_ranks}, and the group needs rank {rank} of {size}: start as many processes as "
                              f"the group has ranks")
+            if controller is not None:  # all have joined
+                with contextlib.suppress(RuntimeError):  # of a store that removes nothing
+                    store.delete_key(key)
             return GroupWorld(world, runtime, controller, recovers=joins)
         except BaseException:
             for one in (runtime, controller):
@@ -123,11 +126,9 @@ class GroupWorld:
         try:
             made = GroupWorld(runtime.form_world(), runtime, None, recovers=True)
         except BaseException as why:
-            if isinstance(why, Stopping):  # the others have done the work
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(0)  # before the runtime does, which lets a process that it may not join end with another status
             runtime.close()
+            if isinstance(why, Stopping):  # the others have done the work
+                raise SystemExit(0) from why
             raise
         _awaited.append(made)
         return made
@@ -152,8 +153,8 @@ class GroupWorld:
                 self._controller = None
 
 
-def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tuple[Variables, Optional[Controller]]:
-    """Returns the variables with which this process joins the group's controller and, in rank 0, the controller."""
+def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tuple[Variables, Optional[Controller], str]:
+    """Returns the variables with which this process joins the group's controller, in rank 0 the controller, and the key that has them."""
     # A store may outlive a group, and the next group of this name must not find the controller of this one.
     attempt = store.add(f"troupe/attempts/{rank}", 1)
     key = f"troupe/controller/{attempt}"
@@ -163,10 +164,9 @@ def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tupl
         except Error as why:
             store.set(key, json.dumps({"error": str(why)}))
             raise
-        said = controller.environment()
-        joining = {name: said[name] for name in ("TROUPE_CONTROL", "TROUPE_JOIN_TOKEN")}
+        joining = controller.joining()
         store.set(key, json.dumps({"host": socket.gethostname(), "joining": joining}))
-        return joining, controller
+        return joining, controller, key
     try:
         store.wait([key], timeout)
     except RuntimeError as why:
@@ -179,7 +179,7 @@ def _meet(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Tupl
         raise refuse(f"rank 0 is on host {found['host']} and rank {rank} on {socket.gethostname()}: its controller listens on "
                      f"loopback; start one with certificates, and give its TROUPE_CONTROL to all processes "
                      f"(docs/clusters.md), and make smaller groups by split_group()", "unsupported")
-    return found["joining"], None
+    return found["joining"], None, key
 
 
 class _LingeringControllers:
