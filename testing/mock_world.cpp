@@ -35,7 +35,8 @@ mock_world::mock_world(caf::actor_system* host, configuration settings) {
 }
 
 mock_world::~mock_world() {
-  if (made_.is_inherited()) return; // the script's lock may have been held, and its lines are the parent's
+  if (core_of(*world_).made.is_inherited())
+    return; // the script's lock may have been held, and its lines are the parent's
   script_->attach(nullptr);
   script_->release();
 }

@@ -2,7 +2,6 @@
 /// actors.
 #pragma once
 
-#include <troupe/device/process_mark.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/runtime.hpp>
 #include <troupe/runtime/world.hpp>
@@ -60,7 +59,6 @@ public:
 private:
   mock_world(caf::actor_system* host, configuration settings);
 
-  const process_mark made_;
   std::shared_ptr<fault_script> script_;
   std::unique_ptr<troupe::runtime> runtime_;
   mock_driver* devices_ = nullptr;

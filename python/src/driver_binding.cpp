@@ -7,7 +7,6 @@
 #include "world_binding.hpp"
 
 #include <troupe/actors/world/world_event.hpp>
-#include <troupe/device/process_mark.hpp>
 #include <troupe/processes/world_driver.hpp>
 
 #include <pybind11/stl.h>
@@ -63,7 +62,7 @@ private:
     for (const auto& one : due) one.second->deliver(with);
   }
 
-  const process_mark made_;
+  const home_process made_;
   std::mutex mutex_;
   std::vector<std::pair<epoch, std::shared_ptr<value_reply>>> waiting_;
 };

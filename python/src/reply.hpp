@@ -2,12 +2,12 @@
 #pragma once
 
 #include "deferred_release.hpp"
+#include "process_object.hpp"
 
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
-#include <troupe/device/process_mark.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/world_driver.hpp>
 
@@ -55,7 +55,7 @@ public:
   /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the parent
   /// may have held the lock when it was forked).
   void require_own() const {
-    if (!is_done() && made_.is_inherited()) throw exception{used_in_fork("this reply")};
+    if (!is_done()) made_.require_own("this reply");
   }
   /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
   [[nodiscard]] bool wait(nanoseconds spin, time_point until);
@@ -87,7 +87,7 @@ private:
     std::list<std::uint64_t> who;
   };
 
-  const process_mark made_;
+  const home_process made_;
   std::atomic<bool> done_{false};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,11 +2,10 @@
 #pragma once
 
 #include "operand.hpp"
+#include "process_object.hpp"
 #include "request.hpp"
 
 #include <troupe/actors/world/world_event.hpp>
-#include <troupe/device/error.hpp>
-#include <troupe/device/process_mark.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/world_driver.hpp>
 #include <troupe/runtime/world.hpp>
@@ -36,9 +35,7 @@ public:
     changed_.notify_all();
   }
   /// Call before take(). Errors: unsupported (a fork, in which no thread puts events).
-  void require_own() const {
-    if (made_.is_inherited()) throw exception{used_in_fork("this listener")};
-  }
+  void require_own() const { made_.require_own("this listener"); }
   /// Waits for the next event. Returns nothing once the queue is closed and empty. The caller must not hold the GIL.
   [[nodiscard]] std::optional<world_event> take() {
     std::unique_lock lock{mutex_};
@@ -59,7 +56,7 @@ public:
   }
 
 private:
-  const process_mark made_;
+  const home_process made_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<world_event> waiting_;
