@@ -24,6 +24,7 @@ public:
     static_cast<void>(self.release());
     arbiter& above = *world_->above_;
     belongs_to(world_->number_);
+    if (!std::holds_alternative<agree>(what())) above.has_launches_ = true;
     above.order_.ask(std::unique_ptr<sequenced>{this}, above.effects_);
     above.settle();
   }
@@ -161,8 +162,12 @@ void arbiter::end_round() {
   if (due != due_.load(std::memory_order_relaxed)) due_.store(due, std::memory_order_release);
   const std::size_t before = waiting_.load(std::memory_order_relaxed);
   if (waiting != before) waiting_.store(waiting);
-  if (waiting > 0 && before == 0)
-    if (const auto awake = poller_.lock()) awake->notify();
+  // The poller will observe what pipelines launch, so it is woken early. An agree needs it only if it expires.
+  const bool is_early = std::exchange(has_launches_, false);
+  if (waiting == 0) is_poller_told_ = false;
+  if (waiting == 0 || is_poller_told_) return;
+  is_poller_told_ = is_early;
+  if (const auto awake = poller_.lock()) is_early ? awake->notify() : awake->notify_before(due);
 }
 
 ordered_world::ordered_world(std::shared_ptr<arbiter> above, std::vector<std::shared_ptr<rank_pipeline>> ranks,
@@ -223,6 +228,7 @@ void ordered_world::decide(released_operation one) {
 void ordered_world::push(released_operation one) {
   if (std::holds_alternative<agree>(one.front().call->what())) return decide(std::move(one));
   count(one);
+  above_->has_launches_ = true;
   queue_.push(std::move(one));
   if (!std::exchange(in_round_, true)) above_->released_to_.push_back(shared_from_this());
 }

@@ -76,6 +76,8 @@ private:
   sequencing_effects effects_;
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
   std::vector<std::shared_ptr<ordered_world>> released_to_; ///< Worlds to which operations were released in this round.
+  bool has_launches_ = false;   ///< In this round something was asked for that pipelines launch: not an agree.
+  bool is_poller_told_ = false; ///< The poller knows of what waits.
 
   combining_queue queue_; ///< Declared last, because its tasks use all other members.
 };

@@ -187,6 +187,7 @@ void poller::run() {
       continue;
     }
     const nanoseconds longest_park = load > 0 ? profile_.nap : idle_park;
+    sleeps_until_.store(later(look_began, longest_park), std::memory_order_relaxed);
     const bool is_woken = wake_.park(has_news, longest_park);
     const time_point woken = time_->now();
     add(parked_, woken - look_began);

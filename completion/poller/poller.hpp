@@ -73,6 +73,10 @@ public:
 
   /// Notifies the poller that the load of a polled object has changed.
   void notify() noexcept { wake_.notify(); }
+  /// Notifies the poller of a load that it need not see before \p due: wakes it only if it would sleep longer.
+  void notify_before(time_point due) noexcept {
+    if (wake_.is_parked() && due < sleeps_until_.load(std::memory_order_relaxed)) wake_.notify();
+  }
   /// Wakes the poller's thread and returns whether it will poll \p watched after this call: the thread has been started
   /// and not stopped, and \p watched is attached. The result stays valid even if stop() is called afterwards.
   [[nodiscard]] bool will_poll(const polled& watched) noexcept;
@@ -104,6 +108,7 @@ private:
   std::function<void()> enter_;
   running_clock running_;
   wake_signal wake_;
+  std::atomic<time_point> sleeps_until_{time_point::max()}; ///< Written before it parks.
   std::atomic<bool> is_started_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> owes_round_{false}; ///< will_poll() has returned true since the last round began.

@@ -19,6 +19,9 @@ public:
     if (parked_.load()) wake();
   }
 
+  /// Returns whether the thread is parked, or about to park. What it has written before park() is then visible.
+  [[nodiscard]] bool is_parked() const noexcept { return parked_.load(); }
+
   /// Parks until notified or until \p at_most has passed, unless \p has_news() returns true. \p has_news() must read
   /// with sequential consistency. The parking thread first announces that it parks and then reads the data. The
   /// notifying thread first writes the data and then reads whether the other is parked. At least one of them sees the

@@ -1,8 +1,10 @@
 // One order above all worlds that share GPUs (ORD-1), and what becomes of requests there. What it promises as any order
 // does: tests/processes/order/world_order_test.cpp.
 #include "support/arbiter_rig.hpp"
+#include "support/parked_poller.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <algorithm>
@@ -54,6 +56,43 @@ TEST_CASE("requests of two worlds from many threads are launched in one order on
   REQUIRE(one.notes[0]->size() == 4 * each);
   CHECK(*one.notes[0] == *one.notes[1]);
   CHECK(*one.notes[0] == *one.notes[2]);
+}
+
+TEST_CASE("a waiting agree wakes the poller only if it may expire in its sleep, and what is launched always does",
+          "[collectives][sequencing][agree][TIM-1]") {
+  const arbiter_rig rig{2};
+  parked_poller one;
+  const auto above = std::make_shared<arbiter>(one.time, one.watch);
+  const auto where = above->open_world(rig.sets[0]);
+  std::vector<outcome_log> logs;
+  const auto ask = [&](operation what, nanoseconds deadline) {
+    where->ask(rank{0}, {.what = std::move(what),
+                         .name = ticket{logs.size() + 1},
+                         .deadline = deadline,
+                         .reply = logs.emplace_back().make_reply_promise()});
+  };
+  SECTION("an agree with time") {
+    CHECK_FALSE(one.is_woken_by([&] { ask(agree{}, 1h); }));
+  }
+  SECTION("an agree that may expire") {
+    CHECK(one.is_woken_by([&] { ask(agree{}, 100ms); }));
+  }
+  SECTION("an agree that may expire, behind one with time") {
+    CHECK(one.is_woken_by([&] {
+      ask(agree{}, 1h);
+      ask(agree{}, 100ms);
+    }));
+  }
+  SECTION("a collective, also behind an agree") {
+    const bool is_behind = GENERATE(false, true);
+    CHECK(one.is_woken_by([&] {
+      if (is_behind) ask(agree{}, 1h);
+      ask(barrier{}, 1h);
+    }));
+  }
+  CHECK(above->load() == logs.size());
+  CHECK(where->close({.code = errc::stopping, .text = "the test is over"})->wait_for(std::chrono::seconds{30}));
+  for (const outcome_log& each : logs) CHECK(each.count() == 1);
 }
 
 TEST_CASE("a launcher that becomes free takes on what waited for it", "[collectives][sequencing][fusion]") {

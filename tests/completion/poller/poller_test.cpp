@@ -1,4 +1,5 @@
 // The one thread that answers: by hand without a thread, and as a thread.
+#include "support/parked_poller.hpp"
 #include "support/track_rig.hpp"
 
 #include <troupe/completion/poller/poller.hpp>
@@ -239,6 +240,16 @@ TEST_CASE("a started poller answers without being stepped, whether it spins or p
   watch.stop();
   CHECK(entered != std::thread::id{});
   CHECK(entered != std::this_thread::get_id());
+}
+
+TEST_CASE("a sleeping poller is woken before what is due in its sleep, and not for what is due later",
+          "[completion][TIM-1]") {
+  parked_poller one;
+  const bool is_due = GENERATE(true, false);
+  CHECK(one.is_woken_by([&] {
+    const time_point wakes = one.time->now() + parked_poller::longest_sleep;
+    one.watch->notify_before(is_due ? wakes - 1ns : wakes);
+  }) == is_due);
 }
 
 TEST_CASE("a stopped poller leaves pending requests to their holder, whose end answers them", "[completion][ONE-1]") {
