@@ -20,7 +20,7 @@ struct boot_clock {
   /// Returns the present time: that of the calling thread's scheduler or, without a scheduler, real time.
   [[nodiscard]] static time_point now() noexcept {
     if (const thread_scheduler* const simulated = thread_scheduler::current())
-      return time_point{simulated->now().time_since_epoch()};
+      return time_point{simulated->boot_now().time_since_epoch()};
     std::timespec read{};
     ::clock_gettime(CLOCK_BOOTTIME, &read); // cannot fail with these arguments
     return time_point{std::chrono::seconds{read.tv_sec} + nanoseconds{read.tv_nsec}};

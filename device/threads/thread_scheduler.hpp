@@ -44,6 +44,8 @@ public:
   virtual void wait(thread_list& list, time_point until) = 0;
   /// Makes all threads in \p list ready and empties it.
   virtual void wake(thread_list& list) noexcept = 0;
+  /// Returns the time of a clock that also passes while the simulated machine is suspended.
+  [[nodiscard]] virtual time_point boot_now() const noexcept { return now(); }
 
 protected:
   thread_scheduler() = default;

@@ -37,6 +37,10 @@ controller_state::controller_state(controller_terms terms, boot_time now)
   due_ = later(running_.last(), terms_.gather);
 }
 
+std::size_t controller_state::records_of_others() const noexcept {
+  return fenced_.size() + departed_.size() + returned_.size() + replaced_.size();
+}
+
 control_event controller_state::event() const {
   std::size_t spares = 0;
   std::vector<std::string> holders;
@@ -126,9 +130,13 @@ void controller_state::replace_away(int place, running_time now, control_effects
 }
 
 std::vector<int> controller_state::free_places(const process_identity* asker) const {
+  std::vector<bool> held(static_cast<std::size_t>(terms_.world_size)); // one pass: a world has a thousand of them
+  for (const auto& [session, one] : members_)
+    if (!one.spare && !one.is_away && one.place && (asker == nullptr || !is_same_process(one.who, *asker)))
+      held[static_cast<std::size_t>(*one.place)] = true;
   std::vector<int> free;
   for (int place = 0; place < terms_.world_size; ++place)
-    if (holder_of(place, asker) == nullptr) free.push_back(place);
+    if (!held[static_cast<std::size_t>(place)]) free.push_back(place);
   return free;
 }
 
@@ -260,6 +268,7 @@ void controller_state::fail(members::iterator which, const failed_report& report
 control_effects controller_state::on_tick(boot_time real) {
   control_effects out;
   const running_time now = read_clock(real);
+  std::erase_if(departed_, [this](const auto& one) { return one.second.until < real_; });
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (!one->second.silence.exceeds(terms_.suspicion, now)) continue;
@@ -328,6 +337,7 @@ bool controller_state::lacks_majority() const {
 }
 
 void controller_state::note_past(const join_request& asked) {
+  if (epoch_ != epoch{0}) return; // it knows better
   if (asked.last_epoch == epoch{0}) {
     if (asked.attempt > 0 && !asked.spare) replaced_.insert(describe(asked.who));
     return;
@@ -452,6 +462,8 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   unreached_.clear();
   hanging_.reset();
   wanted_.clear();
+  returned_.clear();
+  replaced_.clear();
   gatherings_.renew();
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
@@ -552,9 +564,10 @@ error controller_state::ended_session(const error& why) {
 control_effects controller_state::on_session_lost(session_id which, session_end how, boot_time real) {
   control_effects out;
   const running_time now = read_clock(real);
-  fenced_.erase(which);
+  const auto forget = [&] { fenced_.erase(which); }; // it cannot say anything any more
   const auto found = members_.find(which);
   if (found == members_.end()) {
+    forget();
     if (how == session_end::closed && departed_.erase(which) > 0) advance(now, out);
     return out;
   }
@@ -564,6 +577,7 @@ control_effects controller_state::on_session_lost(session_id which, session_end 
   const bool may_join_again = phase_ == control_phase::gathering || phase_ == control_phase::rebuilding || in_epoch();
   if (now >= in_doubt_until_ || !may_join_again) {
     lose(found, std::move(why), true, now, out);
+    forget();
     return out;
   }
   // It took this controller's pause for its loss, and connects again. If it does not, its silence is noticed.
@@ -626,7 +640,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, runni
   note_departure(which->first, gone);
   keep_commits(gone);
   if (gone.self && !why.rank) why.rank = gone.self;
-  fenced_[which->first] = why;
+  if (!gone.is_away) fenced_[which->first] = why;
   if (gone.self) out.emplace_back(control_effect::leave_order{epoch_, *gone.self});
   out.emplace_back(control_effect::send{which->first, fence_notice{ended_session(why)}});
   members_.erase(which);

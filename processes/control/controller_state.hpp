@@ -10,6 +10,7 @@
 #include <troupe/processes/control/peer_silence.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -112,6 +113,9 @@ public:
   [[nodiscard]] running_time read_clock(boot_time now);
 
   [[nodiscard]] control_event event() const;
+  /// Returns how much it keeps about processes that are no members. While the world serves, and no lease of a lost
+  /// process runs, that is at most one record for each of their connections that has not ended.
+  [[nodiscard]] std::size_t records_of_others() const noexcept;
   /// Checks the conditions that are the same for processes, drivers and the order services of other hosts. Returns why
   /// one with \p token is refused, or errc::none.
   [[nodiscard]] error objection_to_peer(const std::string& token) const;

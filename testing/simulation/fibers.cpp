@@ -103,12 +103,14 @@ struct fibers::fiber final : thread {
 
   std::uint64_t number = 0;
   group of = 0;
+  const machine_clock* clock = nullptr; ///< Of its group; null: virtual time.
   std::function<void()> body{};
   std::unique_ptr<stack_memory> stack{};
   ucontext_t context{};
   exception_state exceptions{};
-  time_point until = time_point::max(); ///< Valid while it waits.
+  time_point until = time_point::max(); ///< In virtual time. Valid while it waits.
   bool over = false;
+  bool is_ready = false; ///< It is in ready_ or held_.
   bool may_wait = true;
   thread_list joiners{};
   const void* stack_first = nullptr; ///< For the thread's own stack: set at the first switch away from it.
@@ -173,6 +175,7 @@ std::shared_ptr<thread_scheduler::thread> fibers::start(std::function<void()> bo
   auto made = std::make_shared<fiber>();
   made->number = next_++;
   made->of = caller().of;
+  made->clock = caller().clock;
   made->body = std::move(body);
   made->stack = std::make_unique<fiber::stack_memory>(stack_bytes_);
   made->stack_first = made->stack->first();
@@ -190,7 +193,7 @@ std::shared_ptr<thread_scheduler::thread> fibers::start(std::function<void()> bo
 #endif
   ++living_;
   all_.push_back(made);
-  ready_.push_back(made.get());
+  make_ready(*made);
   return made;
 }
 
@@ -218,11 +221,44 @@ fibers::no_wait_scope::~no_wait_scope() {
 }
 
 fibers::group_scope::group_scope(group of) noexcept {
-  if (const fibers* const all = current()) before_ = std::exchange(all->caller().of, of);
+  if (const fibers* const all = current()) before_ = all->assign(all->caller(), of);
 }
 
 fibers::group_scope::~group_scope() {
-  if (const fibers* const all = current()) all->caller().of = before_;
+  if (const fibers* const all = current()) static_cast<void>(all->assign(all->caller(), before_));
+}
+
+fibers::group fibers::assign(fiber& one, group of) const noexcept {
+  const auto found = clocks_.find(of);
+  one.clock = found == clocks_.end() ? nullptr : found->second.get();
+  return std::exchange(one.of, of);
+}
+
+void fibers::set_clock(group which, std::shared_ptr<const machine_clock> clock) {
+  clocks_[which] = std::move(clock);
+}
+
+time_point fibers::boot_now() const noexcept {
+  const machine_clock* const clock = caller().clock;
+  return clock == nullptr ? now_ : clock->since_boot(now_);
+}
+
+time_point fibers::now() const noexcept {
+  const machine_clock* const clock = caller().clock;
+  return clock == nullptr ? now_ : clock->steady(now_);
+}
+
+fibers::virtual_clock_scope::virtual_clock_scope() noexcept {
+  if (const fibers* const all = current()) before_ = std::exchange(all->caller().clock, nullptr);
+}
+
+fibers::virtual_clock_scope::~virtual_clock_scope() {
+  if (const fibers* const all = current()) all->caller().clock = before_;
+}
+
+time_point fibers::virtual_time(time_point when) const noexcept {
+  const machine_clock* const clock = caller().clock;
+  return clock == nullptr ? when : clock->when_steady(when);
 }
 
 void fibers::resume(group which) {
@@ -245,7 +281,7 @@ bool fibers::step(time_point until) {
     if (next > until) return false;
     now_ = std::max(now_, next);
     while (!timers_.empty() && std::get<0>(*timers_.begin()) <= now_) {
-      ready_.push_back(std::get<2>(*timers_.begin()));
+      make_ready(*std::get<2>(*timers_.begin()));
       timers_.erase(timers_.begin());
     }
     hold_suspended();
@@ -253,6 +289,7 @@ bool fibers::step(time_point until) {
   if (ready_.empty()) return false;
   const std::size_t chosen = ready_.size() == 1 ? 0 : choose_(ready_.size());
   fiber& next = *ready_[chosen];
+  next.is_ready = false;
   ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(chosen));
   run_turn(next);
   return true;
@@ -267,9 +304,9 @@ bool fibers::run(const std::function<bool()>& enough, time_point until) {
 void fibers::give_way(thread_list& list, time_point until) {
   fiber& mine = *running_;
   if (!mine.may_wait) ++forbidden_waits_;
-  mine.until = until;
+  mine.until = virtual_time(until);
   list.push_back(&mine);
-  if (until != time_point::max()) timers_.emplace(until, mine.number, &mine);
+  if (mine.until != time_point::max()) timers_.emplace(mine.until, mine.number, &mine);
   mine.hand_to(*outside_);
   std::erase(list, static_cast<thread*>(&mine)); // needed if the fiber woke because the time passed
 }
@@ -278,18 +315,24 @@ void fibers::wake(thread_list& list) noexcept {
   for (thread* const waiting : list) {
     auto* const one = static_cast<fiber*>(waiting);
     timers_.erase({one->until, one->number, one});
-    const auto is_in = [one](const std::vector<fiber*>& all) { return std::ranges::find(all, one) != all.end(); };
-    if (!is_in(ready_) && !is_in(held_)) ready_.push_back(one);
+    make_ready(*one);
   }
   list.clear();
 }
 
+void fibers::make_ready(fiber& one) {
+  if (!std::exchange(one.is_ready, true)) ready_.push_back(&one);
+}
+
 void fibers::sleep(nanoseconds span) {
-  const time_point until = later(now_, span);
   if (running_ != nullptr) {
+    const time_point until = later(now(), span);
     thread_list nobody;
-    return give_way(nobody, until);
+    do give_way(nobody, until);
+    while (now() < until); // its clock may have been stopped
+    return;
   }
+  const time_point until = later(now_, span);
   while (step(until)) {
   }
   now_ = std::max(now_, until);
@@ -298,10 +341,9 @@ void fibers::sleep(nanoseconds span) {
 void fibers::wait(thread_list& list, time_point until) {
   // When called outside the fibers, one turn of a fiber may make the condition true. If no fiber is ready, the wait can
   // only end by its time limit.
-  if (running_ != nullptr)
-    give_way(list, until);
-  else if (!step(until) && until != time_point::max())
-    now_ = std::max(now_, until);
+  if (running_ != nullptr) return give_way(list, until);
+  const time_point limit = virtual_time(until);
+  if (!step(limit) && limit != time_point::max()) now_ = std::max(now_, limit);
 }
 
 bool fibers::is_running(const thread& one) const noexcept {

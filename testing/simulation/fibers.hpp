@@ -3,10 +3,12 @@
 #pragma once
 
 #include <troupe/device/threads/thread_scheduler.hpp>
+#include <troupe/testing/simulation/machine_clock.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -35,7 +37,11 @@ public:
   /// Returns the object of the calling thread, or null.
   [[nodiscard]] static fibers* current() noexcept { return static_cast<fibers*>(thread_scheduler::current()); }
 
-  [[nodiscard]] time_point now() const noexcept override { return now_; }
+  /// Returns the time by the clock of the running fiber's machine.
+  [[nodiscard]] time_point now() const noexcept override;
+  [[nodiscard]] time_point boot_now() const noexcept override;
+  /// Returns the virtual time, which is that of all machines without a clock of their own.
+  [[nodiscard]] time_point virtual_now() const noexcept { return now_; }
 
   /// Runs one turn of one fiber. If no fiber is ready, time advances until one is, but not past \p until. Must be
   /// called from outside the fibers. Returns false if nothing could run by then: all fibers wait for each other or for
@@ -81,6 +87,19 @@ public:
   private:
     group before_ = 0;
   };
+  /// Lets the fibers of \p which read \p clock. Call it before the first of them starts.
+  void set_clock(group which, std::shared_ptr<const machine_clock> clock);
+  /// While an object of this class lives, the calling fiber reads virtual time instead of its machine's clock.
+  class virtual_clock_scope {
+  public:
+    virtual_clock_scope() noexcept;
+    virtual_clock_scope(const virtual_clock_scope&) = delete;
+    virtual_clock_scope& operator=(const virtual_clock_scope&) = delete;
+    ~virtual_clock_scope();
+
+  private:
+    const machine_clock* before_ = nullptr;
+  };
   /// Stops the fibers of \p which until resume(). A running fiber continues until it waits.
   void suspend(group which) { suspended_.insert(which); }
   void resume(group which);
@@ -97,7 +116,12 @@ private:
   /// Suspends the running fiber until it is woken or until \p until. Meanwhile it is in \p list, where wake() finds it.
   void give_way(thread_list& list, time_point until);
   void run_turn(fiber& one);
+  void make_ready(fiber& one);
   [[nodiscard]] fiber& caller() const noexcept { return running_ != nullptr ? *running_ : *outside_; }
+  /// Returns the virtual time at which the clock of the calling fiber's machine shows \p when.
+  [[nodiscard]] time_point virtual_time(time_point when) const noexcept;
+  /// Makes \p one a fiber of \p of, with its clock. Returns the former group.
+  group assign(fiber& one, group of) const noexcept;
   /// Moves the ready fibers of suspended groups to held_.
   void hold_suspended();
   static void enter(unsigned high, unsigned low);
@@ -112,9 +136,17 @@ private:
   std::vector<fiber*> ready_;
   std::vector<fiber*> held_; ///< Fibers of suspended groups that would be ready.
   std::set<group> suspended_;
+  std::map<group, std::shared_ptr<const machine_clock>> clocks_;
   std::set<std::tuple<time_point, std::uint64_t, fiber*>> timers_;
   std::vector<std::shared_ptr<fiber>> all_;
   std::unique_ptr<fiber> outside_;
 };
+
+/// Returns the virtual time of the calling thread's simulation, which no machine's clock changes; real time without
+/// one.
+[[nodiscard]] inline time_point virtual_now() noexcept {
+  const fibers* const all = fibers::current();
+  return all == nullptr ? steady_now() : all->virtual_now();
+}
 
 } // namespace troupe

@@ -15,6 +15,9 @@ using namespace std::chrono_literals;
 /// With more ranks, operations whose memory grows with the square of the ranks are not drawn.
 constexpr int most_ranks_of_all_to_all = 64;
 
+/// Two clocks that are too fast and too slow by this much run apart by less than one per cent (lease_bound()).
+constexpr std::int64_t allowed_drift_ppm = 4'900;
+
 rank draw_rank(prng& chance, int ranks) {
   return rank{static_cast<int>(chance.below(static_cast<std::size_t>(ranks)))};
 }
@@ -283,15 +286,69 @@ void draw_separations(scenario& made, const std::vector<fault_kind>& kinds) {
   }
 }
 
+/// Draws clocks that run apart or jump, suspended machines, and connections that are slow.
+void draw_times(scenario& made, const std::vector<fault_kind>& kinds) {
+  prng chance{mix(made.seed, 38)};
+  made.processes->ends_at_sigterm = chance.one_in(2);
+  const auto has = [&](fault_kind one) { return std::ranges::find(kinds, one) != kinds.end(); };
+  const auto add = [&](fault_kind kind, nanoseconds at, nanoseconds span) {
+    made.faults.push_back(
+        {.number = made.faults.size(), .kind = kind, .at = at, .where = draw_rank(chance, made.ranks), .span = span});
+    return &made.faults.back();
+  };
+  if (has(fault_kind::drift) && chance.one_in(2)) {
+    for (planned_fault& one : made.faults)
+      one.stops_clock = one.kind != fault_kind::partition && separates(one.kind) && chance.one_in(2);
+    add(fault_kind::drift, 0ns, 0ns)->drift_ppm = allowed_drift_ppm;
+    made.processes->counts_attempts = !chance.one_in(4);
+  }
+  if (has(fault_kind::boot_jump) && chance.one_in(4)) {
+    add(fault_kind::boot_jump, 20ms + chance.within(made.length), 20ms + chance.within(chance.one_in(3) ? 2s : 400ms));
+    ++made.recovery.rebuilds; // the lease lapses, and may be renewed too late
+  }
+  if (has(fault_kind::long_link) && chance.one_in(4))
+    for (std::size_t i = 0, count = 1 + chance.below(3); i < count; ++i)
+      add(fault_kind::long_link, 0ns, 1ms + chance.within(chance.one_in(4) ? 40ms : 12ms));
+  if (has(fault_kind::slow_reader) && chance.one_in(3))
+    for (std::size_t i = 0, count = 1 + chance.below(2); i < count; ++i) {
+      add(fault_kind::slow_reader, chance.within(made.length), 10ms + chance.within(chance.one_in(3) ? 2s : 300ms));
+      ++made.recovery.rebuilds; // its connection may be given up
+    }
+}
+
 } // namespace
 
 std::string_view to_string(fault_kind kind) noexcept {
-  static constexpr std::array<std::string_view, enumerator_count<fault_kind>()> names{
-      "withheld",       "refused",           "stuck-launch",   "slow-rank",       "asynchronous",    "device",
-      "sticky",         "failed-init",       "stuck-init",     "slow-abort",      "ended-actor",     "ended-client",
-      "jump",           "killed-world",      "dropped-world",  "killed-process",  "stopped-process", "cut-link",
-      "slow-link",      "lost-controller",   "killed-service", "stopped-service", "cut-service",     "partition",
-      "suspended-host", "stopped-controller"};
+  static constexpr std::array<std::string_view, enumerator_count<fault_kind>()> names{"withheld",
+                                                                                      "refused",
+                                                                                      "stuck-launch",
+                                                                                      "slow-rank",
+                                                                                      "asynchronous",
+                                                                                      "device",
+                                                                                      "sticky",
+                                                                                      "failed-init",
+                                                                                      "stuck-init",
+                                                                                      "slow-abort",
+                                                                                      "ended-actor",
+                                                                                      "ended-client",
+                                                                                      "jump",
+                                                                                      "killed-world",
+                                                                                      "dropped-world",
+                                                                                      "killed-process",
+                                                                                      "stopped-process",
+                                                                                      "cut-link",
+                                                                                      "slow-link",
+                                                                                      "lost-controller",
+                                                                                      "killed-service",
+                                                                                      "stopped-service",
+                                                                                      "cut-service",
+                                                                                      "partition",
+                                                                                      "suspended-host",
+                                                                                      "stopped-controller",
+                                                                                      "drift",
+                                                                                      "boot-jump",
+                                                                                      "slow-reader",
+                                                                                      "long-link"};
   static_assert(!names.back().empty());
   const auto index = static_cast<std::size_t>(kind);
   return index < names.size() ? names[index] : std::string_view{};
@@ -351,14 +408,21 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
   return made;
 }
 
-scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds) {
+int host_of(const scenario& of, int place) noexcept {
+  constexpr int usual = 2; // processes of a host
+  const int hosts = of.processes ? of.processes->hosts : 0;
+  return place / (hosts > 0 ? (of.ranks + hosts - 1) / hosts : usual);
+}
+
+scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
   std::vector<fault_kind> of_ranks;
   std::ranges::copy_if(kinds, std::back_inserter(of_ranks),
-                       [](fault_kind one) { return !is_of_service(one) && !separates(one); });
+                       [](fault_kind one) { return !is_of_service(one) && !separates(one) && !is_of_time(one); });
   scenario made = draw_scenario(seed, ranks, of_ranks);
   prng chance{mix(seed, 12)};
   made.processes = {.orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
-                    .stops_by_itself = chance.one_in(2)};
+                    .stops_by_itself = chance.one_in(2),
+                    .hosts = hosts};
   made.one_shot_bytes = 0;
   if (made.recovery.policy != recovery_policy::shrink) made.recovery.policy = recovery_policy::keep_size;
   if (chance.one_in(8)) made.recovery.policy = recovery_policy::fail_fast;
@@ -384,6 +448,7 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
   draw_losses(made, kinds);
   draw_separations(made, kinds);
   draw_credits(made);
+  draw_times(made, kinds);
   made.processes->replaces_wanted = made.recovery.policy == recovery_policy::keep_size &&
                                     made.processes->orphans == orphan_policy::leave && prng{mix(seed, 27)}.one_in(3);
   return made;

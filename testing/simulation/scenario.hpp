@@ -52,6 +52,10 @@ enum class fault_kind : std::uint8_t {
   partition,
   suspended_host,     ///< The processes and the order service of a rank's host do not run for a while. Its GPUs do.
   stopped_controller, ///< The controller does not run for a while.
+  drift,              ///< The clocks of all hosts and of the controller run apart, and show different times.
+  boot_jump,          ///< The boot clock of a rank's host jumps ahead, without a suspension.
+  slow_reader,        ///< A process and the controller read their messages slowly.
+  long_link,          ///< The messages between a rank's process and the controller take long, each another time.
 };
 /// The kinds of faults that every simulation supports.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
@@ -62,12 +66,13 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
 /// The kinds of faults in worlds over processes. Sticky errors are left out: they would poison the simulated devices of
 /// all processes.
 inline constexpr std::array process_fault_kinds{
-    fault_kind::withheld,        fault_kind::refused,         fault_kind::stuck_launch,      fault_kind::slow_rank,
-    fault_kind::device,          fault_kind::asynchronous,    fault_kind::failed_init,       fault_kind::stuck_init,
-    fault_kind::slow_abort,      fault_kind::ended_actor,     fault_kind::ended_client,      fault_kind::jump,
-    fault_kind::killed_process,  fault_kind::stopped_process, fault_kind::cut_link,          fault_kind::slow_link,
-    fault_kind::lost_controller, fault_kind::killed_service,  fault_kind::stopped_service,   fault_kind::cut_service,
-    fault_kind::partition,       fault_kind::suspended_host,  fault_kind::stopped_controller};
+    fault_kind::withheld,        fault_kind::refused,         fault_kind::stuck_launch,       fault_kind::slow_rank,
+    fault_kind::device,          fault_kind::asynchronous,    fault_kind::failed_init,        fault_kind::stuck_init,
+    fault_kind::slow_abort,      fault_kind::ended_actor,     fault_kind::ended_client,       fault_kind::jump,
+    fault_kind::killed_process,  fault_kind::stopped_process, fault_kind::cut_link,           fault_kind::slow_link,
+    fault_kind::lost_controller, fault_kind::killed_service,  fault_kind::stopped_service,    fault_kind::cut_service,
+    fault_kind::partition,       fault_kind::suspended_host,  fault_kind::stopped_controller, fault_kind::drift,
+    fault_kind::boot_jump,       fault_kind::slow_reader,     fault_kind::long_link};
 /// Returns whether \p one keeps a process and its controller apart, while both may live.
 [[nodiscard]] constexpr bool separates(fault_kind one) noexcept {
   return one == fault_kind::partition || one == fault_kind::suspended_host || one == fault_kind::stopped_controller;
@@ -75,6 +80,11 @@ inline constexpr std::array process_fault_kinds{
 /// Returns whether \p one is a fault of an order service.
 [[nodiscard]] constexpr bool is_of_service(fault_kind one) noexcept {
   return one == fault_kind::killed_service || one == fault_kind::stopped_service || one == fault_kind::cut_service;
+}
+/// Returns whether \p one is a fault of a clock or of a connection's speed. Such faults are drawn by themselves.
+[[nodiscard]] constexpr bool is_of_time(fault_kind one) noexcept {
+  return one == fault_kind::drift || one == fault_kind::boot_jump || one == fault_kind::slow_reader ||
+         one == fault_kind::long_link;
 }
 [[nodiscard]] std::string_view to_string(fault_kind kind) noexcept;
 /// Parses "all", or names of \p kinds separated by commas. Errors: invalid_argument, listing the valid names.
@@ -87,6 +97,9 @@ struct planned_fault {
   nanoseconds at{};   ///< The fault occurs at the first suitable call of its rank from this time on.
   rank where{};       ///< The rank with the fault. All ranks here are numbered as in the first epoch.
   nanoseconds span{}; ///< The duration of a fault that takes long.
+  /// For a suspended host or a stopped controller: its machine is suspended, whose steady clock stands still.
+  bool stops_clock = false;
+  std::int64_t drift_ppm = 0; ///< For a drift: by at most how many millionths each clock is too fast or too slow.
 };
 
 enum class operation_kind : std::uint8_t {
@@ -180,7 +193,12 @@ struct process_terms {
   /// Whether a killed process is replaced only when the controller asks for it, not by the launcher itself.
   bool replaces_wanted = false;
   std::size_t pending_operations = 0; ///< Limit of the pending requests of each world; 0: that of production.
-  /// Whether each host, which has two processes, has an order service (troupe order-service).
+  int hosts = 0; ///< The number of hosts, among which the processes are divided; 0: each has two processes.
+  /// Whether a process under a launcher ends at SIGTERM, as by default; else it stops its world.
+  bool ends_at_sigterm = false;
+  /// Whether the manager that starts processes again says that it does (TROUPE_ATTEMPT).
+  bool counts_attempts = true;
+  /// Whether each host has an order service (troupe order-service).
   bool has_services = false;
   /// one_shot_bytes of all processes: kernels where all ranks of an epoch have one order service.
   std::size_t one_shot_bytes = 0;
@@ -206,8 +224,14 @@ struct scenario {
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
 /// Draws a scenario of a world over processes. A driver sends the requests to the whole world. No request registers
-/// memory.
-[[nodiscard]] scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
+/// memory. \p hosts: see process_terms.
+[[nodiscard]] scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
+                                             int hosts = 0);
+/// Returns the host of the process that is started as \p place, and the number of hosts.
+[[nodiscard]] int host_of(const scenario& of, int place) noexcept;
+[[nodiscard]] inline int host_count(const scenario& of) noexcept {
+  return host_of(of, of.ranks - 1) + 1;
+}
 
 /// A random generator that gives the same numbers for a seed on every platform.
 class prng {

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 void wait_until(time_point when) {
   // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): it is called in fibers, which have a current one
-  if (when > steady_now()) fibers::current()->sleep(when - steady_now());
+  if (when > virtual_now()) fibers::current()->sleep(when - virtual_now());
 }
 
 /// Returns the epoch that a request in epoch \p meant_for specifies. Half of the requests in the first epoch specify
@@ -40,7 +40,9 @@ nanoseconds longest_answer(const scenario& of) {
   nanoseconds all = 1s;
   if (of.processes) all += 3s; // timeouts for a controller, and for ranks that do not answer a driver, are long
   for (const planned_fault& one : of.faults)
-    if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process || separates(one.kind)) all += one.span;
+    if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process || separates(one.kind) ||
+        is_of_time(one.kind))
+      all += one.span;
   for (const planned_request& one : of.requests)
     if (one.what == operation_kind::capture || one.what == operation_kind::registration)
       return all + 3s + of.ranks * 500us;
@@ -179,7 +181,11 @@ void simulated_deployment::raise(const planned_fault& one) {
     case fault_kind::cut_service:
     case fault_kind::partition:
     case fault_kind::suspended_host:
-    case fault_kind::stopped_controller: faults_.count(one); return where_.strike(one);
+    case fault_kind::stopped_controller:
+    case fault_kind::drift:
+    case fault_kind::boot_jump:
+    case fault_kind::slow_reader:
+    case fault_kind::long_link: faults_.count(one); return where_.strike(one);
     default: break; // faults inside the communicators: see simulated_faults
   }
 }
@@ -217,7 +223,7 @@ void note_resume_points(const scenario& of, const world_event& event, std::uint6
   ledger.told({.of = where,
                .process = process,
                .in = event.epoch,
-               .at = steady_now(),
+               .at = virtual_now(),
                .commits = std::move(commits),
                .has_points = event.resume != nullptr,
                .has_survivors = !event.resume || event.resume->has_survivors,
@@ -239,18 +245,74 @@ void note_resume_points(const scenario& of, const world_event& event, std::uint6
   ledger.resumed(where, event.epoch, std::move(points));
 }
 
+namespace {
+
+/// The lane of the requests that show whether a world serves. No other request is drawn for it.
+constexpr std::size_t lane_of_probes = 1'000;
+
+constexpr nanoseconds longer_than_a_lease = 300ms;
+
+/// Requests a barrier from all ranks of the world and returns whether it succeeds at all of them.
+bool is_served(const scenario& of, system_under_test& where) {
+  fibers& threads = *fibers::current();
+  const world_event now = where.latest();
+  if (now.phase != world_phase::ready) return false;
+  struct results {
+    std::size_t open = 0, done = 0;
+  };
+  const auto counted = std::make_shared<results>();
+  std::vector<worker> clients;
+  for (const rank self : now.origins) {
+    if (!where.has_client(self, now.epoch)) continue;
+    ++counted->open;
+    clients.emplace_back([&where, self, now, counted] {
+      where.ask_rank(self, lane_of_probes,
+                     {.what = barrier{}, .epoch = now.epoch, .deadline = 300ms, .lane = lane::named("simulated probe")},
+                     make_reply_promise([counted](const outcome& result) {
+                       --counted->open;
+                       if (failure_of(result) == nullptr) ++counted->done;
+                     }));
+    });
+  }
+  for (worker& one : clients) one.detach();
+  threads.run([&] { return counted->open == 0; }, virtual_now() + longest_answer(of));
+  return counted->done == now.origins.size();
+}
+
+/// Checks that a world that has not ended serves again, once no more faults occur (TIM-1, FLT-1).
+void await_progress(const scenario& of, system_under_test& where, simulation_ledger& ledger, trace& log) {
+  fibers& threads = *fibers::current();
+  log.note("all requests are answered");
+  const time_point latest = virtual_now() + longest(of);
+  while (virtual_now() < latest && !where.has_ended()) {
+    threads.run([&] { return where.has_ended() || where.latest().phase == world_phase::ready; }, latest);
+    if (is_served(of, where)) {
+      log.note("the world serves");
+      threads.sleep(longer_than_a_lease);
+      if (where.latest().phase == world_phase::ready) where.judge_memory();
+      return;
+    }
+    threads.sleep(1ms);
+  }
+  if (!where.has_ended())
+    ledger.stuck("the world does not serve, although all faults have passed: it is " + describe(where.latest()));
+}
+
+} // namespace
+
 void play_out(const scenario& of, simulated_deployment& deployment, system_under_test& where, simulation_ledger& ledger,
               trace& log) {
   fibers& threads = *fibers::current();
-  threads.run([&] { return deployment.all_asked(); }, steady_now() + of.length + longest(of));
+  threads.run([&] { return deployment.all_asked(); }, virtual_now() + of.length + longest(of));
   if (!of.stops_busy) {
-    threads.run([&] { return ledger.unanswered() == 0; }, steady_now() + longest_answer(of));
+    threads.run([&] { return ledger.unanswered() == 0; }, virtual_now() + longest_answer(of));
     if (const std::size_t late = ledger.unanswered(); late > 0)
       ledger.stuck(std::to_string(late) + " requests were not answered in time");
   }
+  if (of.processes && !of.stops_busy) await_progress(of, where, ledger, log);
   log.note("stop");
   where.stop();
-  threads.run([&] { return where.is_over() && ledger.unanswered() == 0; }, steady_now() + longest(of));
+  threads.run([&] { return where.is_over() && ledger.unanswered() == 0; }, virtual_now() + longest(of));
   if (!where.is_over()) ledger.stuck("the world has not ended: it is " + describe(where.latest()));
 }
 
@@ -285,13 +347,13 @@ std::shared_ptr<value_promise<Reply>> simulated_deployment::expect(const planned
 }
 
 void simulated_deployment::wait_for(const planned_request& what) const {
-  const time_point latest = steady_now() + longest(of_);
-  while (!ledger_.is_answered(what) && steady_now() < latest) fibers::current()->sleep(between_looks);
+  const time_point latest = virtual_now() + longest(of_);
+  while (!ledger_.is_answered(what) && virtual_now() < latest) fibers::current()->sleep(between_looks);
 }
 
 bool simulated_deployment::has_committed(const planned_request& what, rank self) const {
-  const time_point latest = steady_now() + longest(of_);
-  while (!ledger_.is_answered(what, self) && steady_now() < latest) fibers::current()->sleep(between_looks);
+  const time_point latest = virtual_now() + longest(of_);
+  while (!ledger_.is_answered(what, self) && virtual_now() < latest) fibers::current()->sleep(between_looks);
   return ledger_.has_succeeded(what, self);
 }
 
@@ -324,11 +386,11 @@ void simulated_deployment::ask_credit(const planned_credit& one) {
                       if (*answer) to->doubled(name);
                       *answer = std::move(given);
                     }));
-  const time_point latest = steady_now() + longest(of_);
-  while (!*answer && steady_now() < latest && where_.process_of(one.where) == process)
+  const time_point latest = virtual_now() + longest(of_);
+  while (!*answer && virtual_now() < latest && where_.process_of(one.where) == process)
     fibers::current()->sleep(between_looks);
   if (!*answer) {
-    if (steady_now() >= latest) ledger_.stuck(name + " was not answered in time");
+    if (virtual_now() >= latest) ledger_.stuck(name + " was not answered in time");
     return;
   }
   if (const auto* const refusal = std::get_if<error>(&**answer)) {
@@ -442,8 +504,8 @@ bool simulated_deployment::split_where_missing(const planned_split& one, const w
     const world_event latest = where_.latest();
     return latest.phase == world_phase::ready && latest.epoch == now.epoch;
   };
-  const time_point latest = steady_now() + 100ms;
-  while (is_current() && steady_now() < latest) {
+  const time_point latest = virtual_now() + 100ms;
+  while (is_current() && virtual_now() < latest) {
     if (std::ranges::all_of(held->members, is_served)) return true;
     fibers::current()->sleep(between_looks);
   }
@@ -513,7 +575,7 @@ void simulated_deployment::ask_capture(const planned_request& one) {
   for (const planned_request& again : of_.requests) {
     if (again.what != operation_kind::replay || again.source != one.number || !*plan) continue;
     wait_for_time_of(again);
-    if (steady_now() - began_ > of_.length + 500ms) return;
+    if (virtual_now() - began_ > of_.length + 500ms) return;
     const bool may_be_written = one.of_requests ? unsettled != epoch{0} : unsettled == where_.latest().epoch;
     if (may_be_written) continue;
     ask_replay(again, again.gives_back ? std::exchange(*plan, nullptr) : *plan);
@@ -534,7 +596,7 @@ void simulated_deployment::ask_captures(const planned_request& one) {
   for (const planned_request& again : of_.requests) {
     if (again.what != operation_kind::replay || again.source != one.number) continue;
     wait_for_time_of(again);
-    if (steady_now() - began_ > of_.length + 500ms) return;
+    if (virtual_now() - began_ > of_.length + 500ms) return;
     const world_event now = where_.latest();
     if (now.phase != world_phase::ready) continue;
     ask_missing_captures(one, now, held);

@@ -111,7 +111,7 @@ private:
   simulation_ledger& ledger_;
   simulated_faults& faults_;
   submit_policy how_;
-  time_point began_ = steady_now();
+  time_point began_ = virtual_now();
   std::map<std::size_t, epoch> epochs_;
   std::vector<std::vector<epoch>> silent_until_; ///< The last epoch that a client skips, by lane and rank.
   std::size_t busy_ = 0;

@@ -41,7 +41,7 @@ void simulated_faults::count(const planned_fault& one) {
 
 const planned_fault* simulated_faults::take(const fault_place& who, std::initializer_list<fault_kind> kinds) {
   for (const planned_fault& one : of_.faults) {
-    if (one.where != origin_of(who) || steady_now() - began_ < one.at || used_.contains(one.number)) continue;
+    if (one.where != origin_of(who) || virtual_now() - began_ < one.at || used_.contains(one.number)) continue;
     if (std::ranges::find(kinds, one.kind) == kinds.end()) continue;
     used_.insert(one.number);
     count(one);

@@ -41,7 +41,7 @@ private:
   simulation_ledger& ledger_;
   trace& log_;
   prng chance_;
-  time_point began_ = steady_now();
+  time_point began_ = virtual_now();
   std::set<std::size_t> used_;
   std::set<std::pair<std::uint64_t, rank>> gone_; ///< Ranks that launch nothing more in a formation.
   std::map<fault_kind, std::size_t> injected_;

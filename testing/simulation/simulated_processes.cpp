@@ -9,10 +9,12 @@
 #include <troupe/testing/simulation/simulated_processes.hpp>
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <limits>
 #include <string>
 #include <utility>
@@ -27,12 +29,16 @@ constexpr nanoseconds look_every = 20ms; ///< The interval of ticks, the same as
 constexpr nanoseconds farewell = 300ms;
 /// The time in which a process that was removed from its world answers its clients, before it ends.
 constexpr nanoseconds removal_grace = 100ms;
+/// The time until a transport gives up a connection whose other end is gone. It is longer than the suspicion time.
+constexpr nanoseconds longest_unnoticed = 350ms;
 /// The longest time until another controller takes the place of one that was killed.
 constexpr nanoseconds most_without_controller = 300ms;
 /// The longest time until another order service takes the place of one that was killed.
 constexpr nanoseconds most_without_service = 100ms;
-/// The number of processes on each host.
-constexpr int processes_of_a_host = 2;
+/// The fibers of the controller, which read the clocks of its machine.
+constexpr fibers::group controller_group = 600'000;
+/// The end of a process that SIGKILL ends, as its launcher sees it.
+constexpr launch::exit_status killed{.signal = SIGKILL};
 /// The time in which processes find an order service of their host, for which they look once a second, and tell the
 /// controller.
 constexpr nanoseconds time_to_find_a_service = 1100ms;
@@ -67,19 +73,19 @@ constexpr nanoseconds time_to_tell_successes = 50ms;
 
 /// Returns whether a process that was started may be unable to join.
 bool may_keep_away(fault_kind one) {
-  return separates(one) || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
+  return separates(one) || is_of_time(one) || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
          one == fault_kind::slow_link || one == fault_kind::jump || one == fault_kind::lost_controller;
 }
 
 /// Returns whether an order service or a process may need more time than usual, or may end unnoticed.
 bool may_delay_a_service(fault_kind one) {
-  return separates(one) || one == fault_kind::stopped_process || one == fault_kind::slow_link ||
+  return separates(one) || is_of_time(one) || one == fault_kind::stopped_process || one == fault_kind::slow_link ||
          one == fault_kind::cut_link || one == fault_kind::jump || one == fault_kind::lost_controller ||
          one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
 bool delays_messages(fault_kind one) {
-  return separates(one) || one == fault_kind::killed_process || one == fault_kind::stopped_process ||
+  return separates(one) || is_of_time(one) || one == fault_kind::killed_process || one == fault_kind::stopped_process ||
          one == fault_kind::cut_link || one == fault_kind::slow_link || one == fault_kind::jump ||
          one == fault_kind::killed_service || one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
@@ -155,8 +161,10 @@ private:
 /// The common part of a process and a driver: a group of fibers, and a connection to the controller.
 class simulated_processes::connected : public std::enable_shared_from_this<connected> {
 public:
-  connected(simulated_processes& above, fibers::group group, prng chance)
-    : above_{above}, group_{group}, chance_{chance} {}
+  connected(simulated_processes& above, fibers::group group, prng chance, int host)
+    : above_{above}, group_{group}, chance_{chance} {
+    fibers::current()->set_clock(group_, above_.clocks_[static_cast<std::size_t>(host)]);
+  }
   virtual ~connected() = default;
   connected(const connected&) = delete;
   connected& operator=(const connected&) = delete;
@@ -166,6 +174,10 @@ public:
   /// Breaks the connection. Each end detects this soon, or only by the other's silence.
   void cut();
   void slow_down(nanoseconds span);
+  /// Lets one end, or both, read slowly for \p span.
+  void read_slowly(nanoseconds span);
+  /// Lets messages take \p delay longer, also those of later connections.
+  void lengthen(nanoseconds delay);
   /// Holds all messages back for \p span, in one direction or in both. No connection can be made meanwhile.
   void partition(nanoseconds span);
   /// Sends \p bytes from the controller to this end, through the connection numbered \p through.
@@ -196,6 +208,14 @@ protected:
   void disconnect(bool loses);
   /// Suspends the calling fiber while this object's fibers are stopped.
   void await_awake() const;
+  /// Ends the connection as the controller does, which knows of it.
+  void cut_off();
+  /// Lets this end notice soon that the connection has ended.
+  void notice_soon();
+  /// Ends a connection because the controller does not read what waits for it.
+  void give_up();
+  /// The controller ends connection \p number because this end does not read what waits for it.
+  void give_up_by_controller(std::uint64_t number);
 
   simulated_processes& above_;
   const fibers::group group_;
@@ -203,6 +223,7 @@ protected:
   bool is_searching_ = false; ///< A connection is being made.
   bool is_stopped_ = false;
   time_point reachable_from_{}; ///< The end of the latest partition.
+  nanoseconds delay_{};         ///< See lengthen().
 
 private:
   struct connection {
@@ -224,7 +245,17 @@ void simulated_processes::connected::suspend(nanoseconds span) {
 
 void simulated_processes::connected::cut() {
   disconnect(true);
-  if (!chance_.one_in(2)) return; // this end detects the silence later
+  if (chance_.one_in(2)) notice_soon(); // else this end detects the silence later
+}
+
+void simulated_processes::connected::cut_off() {
+  if (!connection_) return;
+  const connection gone = *std::exchange(connection_, std::nullopt);
+  above_.connections_.erase(gone.number);
+  notice_soon();
+}
+
+void simulated_processes::connected::notice_soon() {
   const fibers::group_scope in_group{group_};
   above_.later(chance_.within(20ms), [self = shared_from_this()] {
     if (!self->has_ended() && !self->connection_)
@@ -239,8 +270,46 @@ void simulated_processes::connected::slow_down(nanoseconds span) {
   if (which != 1) connection_->down->stall(span);
 }
 
+void simulated_processes::connected::read_slowly(nanoseconds span) {
+  if (!connection_) return;
+  const std::size_t which = chance_.below(3);
+  const nanoseconds apart = 1ms + chance_.within(20ms);
+  if (which != 0) connection_->up->slow_down(span, apart);
+  if (which != 1) connection_->down->slow_down(span, apart);
+}
+
+void simulated_processes::connected::lengthen(nanoseconds delay) {
+  delay_ = std::max(delay_, delay);
+  if (!connection_) return;
+  connection_->up->lengthen(delay_);
+  connection_->down->lengthen(delay_);
+}
+
+void simulated_processes::connected::give_up() {
+  const fibers::group_scope in_group{group_};
+  above_.later(0ns, [self = shared_from_this(), number = connection_->number] {
+    if (self->has_ended() || !self->connection_ || self->connection_->number != number) return;
+    self->above_.log_.note("group " + std::to_string(self->group_) + " gives up its connection, which is too slow");
+    // As connection does, before this side ends it: see process_session::lost().
+    self->broken({.code = errc::communicator_failed, .text = "the controller does not read"});
+    if (!self->connection_) return;
+    self->connection_->up->discard();
+    self->disconnect(false);
+  });
+}
+
+void simulated_processes::connected::give_up_by_controller(std::uint64_t number) {
+  const fibers::group_scope of_nobody{0};
+  above_.later(0ns, [self = shared_from_this(), number] {
+    if (!self->connection_ || self->connection_->number != number) return;
+    self->above_.log_.note("the controller gives up connection " + std::to_string(number) + ", which is too slow");
+    self->above_.as_controller([&](control_server& to) { to.lose(peer_id{number}, session_end::broken); });
+    self->cut_off();
+  });
+}
+
 void simulated_processes::connected::partition(nanoseconds span) {
-  reachable_from_ = std::max(reachable_from_, steady_now() + span);
+  reachable_from_ = std::max(reachable_from_, virtual_now() + span);
   slow_down(span);
 }
 
@@ -251,13 +320,14 @@ void simulated_processes::connected::connect() {
     if (!self || self->has_ended()) return;
     self->disconnect(false);
     self->is_searching_ = false;
-    if (!self->above_.controller_ || steady_now() < self->reachable_from_)
+    if (!self->above_.controller_ || virtual_now() < self->reachable_from_)
       return self->broken({.code = errc::communicator_failed, .text = "no controller listens"});
     const std::uint64_t number = ++self->above_.last_connection_;
     const auto link = [&](std::uint64_t which, fibers::group of) {
       return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
     };
     self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
+    self->lengthen(self->delay_);
     self->above_.connections_[number] = self;
     ++self->connections_;
     self->send(self->introduce());
@@ -266,18 +336,26 @@ void simulated_processes::connected::connect() {
 
 void simulated_processes::connected::send(std::string bytes) {
   if (has_ended() || !connection_) return;
-  connection_->up->put([above = &above_, place = place_or_none(), number = connection_->number,
-                        bytes = std::move(bytes), sent = steady_now()] { above->hear(place, number, bytes, sent); });
+  const std::size_t size_bytes = bytes.size();
+  const bool is_read = connection_->up->put([above = &above_, place = place_or_none(), number = connection_->number,
+                                             bytes = std::move(bytes),
+                                             sent = virtual_now()] { above->hear(place, number, bytes, sent); },
+                                            size_bytes);
+  if (!is_read) give_up();
 }
 
 void simulated_processes::connected::carry(std::uint64_t through, std::string bytes) {
   if (has_ended() || !connection_ || connection_->number != through) return;
-  connection_->down->put([weak = weak_from_this(), through, bytes = std::move(bytes)] {
-    const auto self = weak.lock();
-    if (!self || self->has_ended() || !self->connection_ || self->connection_->number != through) return;
-    const fibers::no_wait_scope in_turn;
-    self->receive(bytes);
-  });
+  const std::size_t size_bytes = bytes.size();
+  const bool is_read = connection_->down->put(
+      [weak = weak_from_this(), through, bytes = std::move(bytes)] {
+        const auto self = weak.lock();
+        if (!self || self->has_ended() || !self->connection_ || self->connection_->number != through) return;
+        const fibers::no_wait_scope in_turn;
+        self->receive(bytes);
+      },
+      size_bytes);
+  if (!is_read) give_up_by_controller(through);
 }
 
 void simulated_processes::connected::disconnect(bool loses) {
@@ -286,12 +364,12 @@ void simulated_processes::connected::disconnect(bool loses) {
   above_.connections_.erase(gone.number);
   gone.down->drop();
   const auto lose = [above = &above_, number = gone.number, how = loses ? session_end::broken : session_end::closed] {
-    above->await_controller();
-    if (above->controller_) above->controller_->lose(peer_id{number}, how);
+    above->as_controller([&](control_server& to) { to.lose(peer_id{number}, how); });
   };
   if (loses) {
     gone.up->drop();
-    if (chance_.one_in(2)) above_.later(chance_.within(20ms), lose); // otherwise the controller detects the silence
+    // The controller notices it soon, or has noticed the silence before its transport does.
+    above_.later(chance_.one_in(2) ? chance_.within(20ms) : longest_unnoticed, lose);
     return;
   }
   gone.up->put(lose); // delivered after all messages sent before
@@ -309,14 +387,17 @@ void simulated_processes::connected::await_awake() const {
 class simulated_processes::process final : public connected {
 public:
   process(simulated_processes& above, int place, int attempt)
-    : process{above, place, attempt, static_cast<fibers::group>(1000 * (place + 1) + attempt)} {}
+    : process{above, place, attempt, group_of(place, attempt)} {}
+  [[nodiscard]] static fibers::group group_of(int place, int attempt) noexcept {
+    return static_cast<fibers::group>(1000 * (place + 1) + attempt);
+  }
 
   void begin();
   void stop() {
     if (world_) world_->stop();
   }
-  /// Ends the process as SIGKILL does. If \p loses, messages in transit do not arrive.
-  void kill(bool loses);
+  /// Ends the process as a signal does. If \p loses, messages in transit do not arrive.
+  void kill(bool loses, const launch::exit_status& how = killed);
 
   /// Returns its world if it can be used, or null. Waits while the process is stopped.
   [[nodiscard]] simulated_world* enter() const;
@@ -330,7 +411,7 @@ public:
             .pid = static_cast<std::int64_t>(group_)};
   }
   [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
-  [[nodiscard]] int host() const noexcept { return place_ / processes_of_a_host; }
+  [[nodiscard]] int host() const noexcept { return host_of(above_.of_, place_); }
   /// Returns the time at which it has introduced itself to the present controller; time_point::max() if it has not.
   [[nodiscard]] time_point joined_at() const noexcept { return joined_at_; }
   /// The memory that requests of the driver may name.
@@ -340,13 +421,17 @@ public:
 
 private:
   process(simulated_processes& above, int place, int attempt, fibers::group group)
-    : connected{above, group, prng{mix(above.of_.seed, 15, group)}}, place_{place}, attempt_{attempt} {}
+    : connected{above, group, prng{mix(above.of_.seed, 15, group)}, host_of(above.of_, place)},
+      place_{place},
+      attempt_{attempt} {
+    lengthen(above.delays_[static_cast<std::size_t>(place)]);
+  }
 
   [[nodiscard]] std::shared_ptr<process> shared() { return std::static_pointer_cast<process>(shared_from_this()); }
   [[nodiscard]] bool has_ended() const override { return *is_dead_; }
   [[nodiscard]] int place_or_none() const override { return place_; }
   [[nodiscard]] std::string introduce() override {
-    joined_at_ = steady_now();
+    joined_at_ = virtual_now();
     return link_->introduction();
   }
   void receive(const std::string& bytes) override { link_->receive(bytes); }
@@ -432,7 +517,9 @@ void simulated_processes::process::begin() {
   session.patience = 1s;
   session.ends_with_controller = above_.of_.processes->orphans == orphan_policy::leave;
   link_ = std::make_shared<process_session>(
-      std::move(session), join_request{.who = who(), .place = place_, .attempt = attempt_}, services());
+      std::move(session),
+      join_request{.who = who(), .place = place_, .attempt = above_.of_.processes->counts_attempts ? attempt_ : 0},
+      services());
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
@@ -468,8 +555,10 @@ void simulated_processes::process::live() {
   }
   above_.ledger_.ended(group_);
   if (!*is_dead_) {
+    const bool has_failed = world_->latest().phase == world_phase::failed;
     link_->await_farewell(farewell);
     disconnect(false);
+    above_.has_returned(*this, {.code = has_failed ? 1 : 0});
   } else if (!world_->is_over()) {
     world_->kill({.code = errc::abandoned, .text = "the process has been killed"});
   }
@@ -480,7 +569,7 @@ void simulated_processes::process::live() {
   --above_.unended_;
 }
 
-void simulated_processes::process::kill(bool loses) {
+void simulated_processes::process::kill(bool loses, const launch::exit_status& how) {
   if (is_over()) return;
   *is_dead_ = true;
   above_.log_.note(name() + " is killed");
@@ -488,7 +577,7 @@ void simulated_processes::process::kill(bool loses) {
   above_.ledger_.ended(group_);
   above_.ledger_.died(rank{place_});
   disconnect(loses);
-  above_.ended(*this);
+  above_.ended(*this, how);
   link_->close_rings();
 }
 
@@ -503,7 +592,7 @@ void simulated_processes::process::end_after(int tenths) {
     if (*self->is_dead_) return;
     if (tenths > 1) return self->end_after(tenths - 1);
     self->above_.ledger_.removed(rank{self->place_}, removal_grace);
-    self->kill(false);
+    self->kill(false, {.code = 1});
   });
 }
 
@@ -556,7 +645,7 @@ public:
 
 private:
   driver(simulated_processes& above, int number, fibers::group group)
-    : connected{above, group, prng{mix(above.of_.seed, 20, group)}}, number_{number} {}
+    : connected{above, group, prng{mix(above.of_.seed, 20, group)}, 0}, number_{number} {}
 
   [[nodiscard]] std::shared_ptr<driver> shared() { return std::static_pointer_cast<driver>(shared_from_this()); }
   [[nodiscard]] bool has_ended() const override { return is_over_; }
@@ -628,7 +717,7 @@ public:
     if (is_over_ || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
       return std::nullopt;
     const ring_session nonce{{chance_.next(), chance_.next()}};
-    at_gate_.add(file_descriptor{ends[0]}, steady_now());
+    at_gate_.add(file_descriptor{ends[0]}, virtual_now());
     at_gate_.look([&](const file_descriptor&, std::optional<ring_session>& said) {
       said = nonce;
       return true;
@@ -650,7 +739,7 @@ public:
 
 private:
   host_service(simulated_processes& above, int host, fibers::group group)
-    : connected{above, group, prng{mix(above.of_.seed, 33, group)}}, host_{host} {}
+    : connected{above, group, prng{mix(above.of_.seed, 33, group)}, host}, host_{host} {}
 
   [[nodiscard]] std::shared_ptr<host_service> shared() {
     return std::static_pointer_cast<host_service>(shared_from_this());
@@ -658,7 +747,7 @@ private:
   [[nodiscard]] bool has_ended() const override { return is_over_; }
   [[nodiscard]] int place_or_none() const override { return -1; }
   [[nodiscard]] std::string introduce() override {
-    joined_at_ = steady_now();
+    joined_at_ = virtual_now();
     return link_->introduction();
   }
   void receive(const std::string& bytes) override { link_->receive(bytes); }
@@ -674,7 +763,7 @@ private:
 
   void live() {
     while (!is_over_ && !link_->over()) {
-      at_gate_.expire(steady_now());
+      at_gate_.expire(virtual_now());
       if (link_->tick() && !is_searching_) connect();
       fibers::current()->sleep(look_every);
     }
@@ -695,6 +784,102 @@ private:
   worker ordering_;
 };
 
+/// The launcher of the processes. It decides as troupe launch does, by launch::job_course.
+class simulated_processes::launcher final : private launch::job_actions, public std::enable_shared_from_this<launcher> {
+public:
+  explicit launcher(simulated_processes& above)
+    : above_{above},
+      plan_{plan_of(above.of_)},
+      course_{plan_, terms_of(above.of_), grace, *this},
+      events_{mix(above.of_.seed, 40), 0} {
+    course_.start_all();
+  }
+
+  void exited(int place, pid_t pid, launch::exit_status how) {
+    post([place, pid, how](launch::job_course& to) { to.exited(static_cast<launch::place_index>(place), pid, how); });
+  }
+  void hear(const control_event& event) {
+    post([event](launch::job_course& to) { to.hear(event); });
+  }
+  void kill_lost(const process_identity& who) {
+    post([who](launch::job_course& to) { to.kill_lost(who); });
+  }
+  void joined(const std::string& name) {
+    post([name](launch::job_course& to) { to.joined(name); });
+  }
+  void want(int place) {
+    post([place](launch::job_course& to) { to.want(static_cast<launch::place_index>(place)); });
+  }
+  void stop() {
+    post([](launch::job_course& to) { to.take_signal(SIGTERM); });
+  }
+  /// Returns whether it ends the job.
+  [[nodiscard]] bool is_ending() const noexcept { return is_ending_; }
+
+private:
+  static constexpr nanoseconds grace = 2s;
+
+  static launch::launch_plan plan_of(const scenario& of) {
+    launch::launch_plan plan;
+    plan.request.processes = static_cast<std::size_t>(of.ranks);
+    for (std::size_t place = 0; place < plan.request.processes; ++place)
+      plan.places.push_back({.name = std::to_string(place), .number = place});
+    return plan;
+  }
+  /// A process that is lost is replaced as often as the world may rebuild, and some more often, because several are
+  /// lost at a time.
+  static launch::respawn_terms terms_of(const scenario& of) {
+    return {.budget = {.count = of.recovery.rebuilds + 4, .window = 10s, .first_delay = 2ms, .longest_delay = 20ms},
+            .hasty = 5ms};
+  }
+  /// Handles events one after the other, as the thread of a process_supervisor does.
+  void post(std::function<void(launch::job_course&)> event) {
+    events_.put([weak = weak_from_this(), event = std::move(event)] {
+      if (const auto self = weak.lock(); self && !self->above_.is_over_) event(self->course_);
+    });
+  }
+
+  [[nodiscard]] time_point now() const override { return virtual_now(); }
+  [[nodiscard]] launch::started_process start(launch::place_index place, std::size_t attempt) override {
+    const int which = static_cast<int>(place);
+    const auto pid = above_.next_of(which);
+    attempt == 0 ? above_.start(which) : above_.start_later(which);
+    return {.number = launch::process_number{static_cast<std::uint32_t>(pid)}, .pid = static_cast<pid_t>(pid)};
+  }
+  void send(launch::process_number which, int signal) override {
+    is_ending_ = is_ending_ || signal == SIGTERM;
+    above_.signal(which.value(), signal);
+  }
+  void after(nanoseconds delay, std::function<void()> action) override {
+    const fibers::group_scope of_nobody{0};
+    worker{[weak = weak_from_this(), delay, action = std::move(action)] {
+      fibers::current()->sleep(delay);
+      if (const auto self = weak.lock(); self && !self->above_.is_over_) action();
+    }}.detach();
+  }
+  void say(const std::string& line) override { above_.log_.note("launcher: " + line); }
+  void report_end(launch::place_index place, pid_t pid, const launch::exit_status& status) override {
+    const fibers::group_scope of_nobody{0};
+    above_.later(above_.chance_.within(5ms),
+                 [above = &above_, name = plan_.places[place].name, pid, how = to_string(status)] {
+                   above->as_controller([&](control_server& to) { to.process_ended(name, pid, how); });
+                 });
+  }
+  void stop_world() override {
+    above_.as_controller([](control_server& to) { to.stop(); });
+  }
+  void finish(int status) override {
+    is_ending_ = true;
+    above_.log_.note("the job ends with status " + std::to_string(status));
+  }
+
+  simulated_processes& above_;
+  const launch::launch_plan plan_;
+  launch::job_course course_;
+  simulated_link events_;
+  bool is_ending_ = false;
+};
+
 simulated_processes::simulated_processes(const scenario& of, simulated_machine& on,
                                          std::shared_ptr<fault_injector> faults, simulation_ledger& ledger, trace& log)
   : of_{of},
@@ -707,23 +892,26 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
     driver_chance_{mix(of.seed, 21)},
     places_(static_cast<std::size_t>(of.ranks)),
     starts_(static_cast<std::size_t>(of.ranks)),
-    is_starting_(static_cast<std::size_t>(of.ranks)) {
+    is_starting_(static_cast<std::size_t>(of.ranks)),
+    delays_(static_cast<std::size_t>(of.ranks)) {
+  make_clocks();
   start_controller();
   ticks_ = worker{[this] {
     while (!is_over_) {
-      await_controller();
-      if (controller_) {
+      as_controller([](control_server& to) {
         const fibers::no_wait_scope in_turn;
-        controller_->tick();
-      }
+        to.tick();
+      });
       fibers::current()->sleep(control_server::tick_interval);
     }
   }};
-  const int hosts = of.processes->has_services ? (of.ranks + processes_of_a_host - 1) / processes_of_a_host : 0;
+  const int hosts = of.processes->has_services ? host_count(of) : 0;
   services_.resize(static_cast<std::size_t>(hosts));
   service_starts_.resize(services_.size());
   for (int host = 0; host < hosts; ++host) start_service(host);
-  for (int place = 0; place < of.ranks; ++place) start(place);
+  const bool is_launched = of.processes->orphans == orphan_policy::leave && !of.processes->replaces_wanted;
+  if (is_launched) launcher_ = std::make_shared<launcher>(*this);
+  for (int place = 0; place < of.ranks && !is_launched; ++place) start(place);
   start_driver();
   constexpr int number_of_idle = 1000;
   idle_ = std::make_shared<driver>(*this, number_of_idle);
@@ -733,6 +921,7 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
 
 simulated_processes::~simulated_processes() {
   is_over_ = true;
+  launcher_ = nullptr;
   for (const auto& one : places_) one->kill(true);
   for (const auto& one : services_) one->kill(true);
   driver_->end(true);
@@ -752,10 +941,11 @@ controller_hooks simulated_processes::make_hooks() {
               [this](const control_event& event) {
                 if (log_.is_kept()) log_.note("controller: " + describe(event));
                 if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
+                if (launcher_) launcher_->hear(event);
                 if (event.phase != control_phase::rebuilding) wanted_.clear();
                 if (event.phase == control_phase::forming && event.epoch != forming_) {
                   forming_ = event.epoch;
-                  forming_since_ = steady_now();
+                  forming_since_ = virtual_now();
                   if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
                     size_changes_.push_back(event.epoch);
                 }
@@ -765,7 +955,8 @@ controller_hooks simulated_processes::make_hooks() {
                                         event.reason.code == errc::deadline_exceeded &&
                                         event.reason.text.find("not joined in time") != std::string::npos;
                 // A process that is wanted starts soon.
-                if (misses_one && std::ranges::none_of(of_.faults, may_keep_away, &planned_fault::kind))
+                const bool is_given_up = launcher_ && launcher_->is_ending();
+                if (misses_one && !is_given_up && std::ranges::none_of(of_.faults, may_keep_away, &planned_fault::kind))
                   ledger_.wrong("the world has ended because a process has not joined (FLT-1): " +
                                 to_string(event.reason));
               },
@@ -775,11 +966,16 @@ controller_hooks simulated_processes::make_hooks() {
               },
           .kill =
               [this](const process_identity& who) {
-                if (of_.processes->orphans != orphan_policy::leave) return; // there is no launcher
+                if (launcher_) return launcher_->kill_lost(who);
+                if (of_.processes->orphans != orphan_policy::leave) return; // nobody kills it
                 for (const auto& one : places_)
                   if (one->who().pid == who.pid) later(chance_.within(5ms), [one] { one->kill(false); });
               },
-          .wanted = [this](int place) { wanted(place); },
+          .joined =
+              [this](const process_identity& who) {
+                if (launcher_) launcher_->joined(who.name);
+              },
+          .wanted = [this](int place) { launcher_ ? launcher_->want(place) : wanted(place); },
           .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
           .order_closed =
               [this](epoch closed) {
@@ -788,22 +984,49 @@ controller_hooks simulated_processes::make_hooks() {
                 // An order service passes them on later.
                 if (!is_undisturbed() || !services_.empty()) return;
                 for (int place = 0; place < of_.ranks; ++place)
-                  ledger_.counted(rank{place}, closed, steady_now() - time_to_tell_successes);
+                  ledger_.counted(rank{place}, closed, virtual_now() - time_to_tell_successes);
               }};
 }
 
 void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
+  as_controller([&](control_server& to) {
+    const fibers::no_wait_scope in_turn;
+    if (place >= 0) { // a driver's batches report no rank's successes
+      speaker_ = place;
+      said_ = sent;
+    }
+    to.hear(peer_id{through}, bytes);
+  });
+}
+
+template <class Call>
+void simulated_processes::as_controller(Call call) {
   await_controller();
   if (!controller_) return;
-  const fibers::no_wait_scope in_turn;
-  if (place >= 0) { // a driver's batches report no rank's successes
-    speaker_ = place;
-    said_ = sent;
+  const fibers::group_scope with_its_clock{controller_group};
+  call(*controller_);
+}
+
+void simulated_processes::make_clocks() {
+  constexpr nanoseconds longest_up = 400h;
+  const auto found = std::ranges::find(of_.faults, fault_kind::drift, &planned_fault::kind);
+  prng chance{mix(of_.seed, 39)};
+  for (int host = 0; host <= host_count(of_); ++host) { // the last one is the controller's
+    if (found == of_.faults.end()) {
+      clocks_.push_back(std::make_shared<machine_clock>(0, 0ns, 0ns));
+      continue;
+    }
+    const auto most = static_cast<std::uint64_t>(found->drift_ppm);
+    const auto drift =
+        static_cast<std::int64_t>(chance.one_in(2) ? 2 * most * chance.below(2) : chance.below(2 * most + 1));
+    const nanoseconds up = chance.within(longest_up);
+    clocks_.push_back(std::make_shared<machine_clock>(drift - found->drift_ppm, up, chance.within(up)));
   }
-  controller_->hear(peer_id{through}, bytes);
+  fibers::current()->set_clock(controller_group, clocks_.back());
 }
 
 void simulated_processes::start_controller() {
+  const fibers::group_scope with_its_clock{controller_group};
   controller_ = std::make_unique<control_server>(controller_terms_of(of_), order_service_settings{}, nullptr,
                                                  make_hooks(), sources_of(of_, ++controllers_));
   if (is_stopping_ && !of_.processes->stops_by_itself) controller_->stop();
@@ -814,6 +1037,7 @@ void simulated_processes::lose_controller() {
   log_.note("the controller is killed");
   const auto before = std::exchange(connections_, {});
   controller_ = nullptr;
+  launcher_ = nullptr;
   controller_stopped_until_ = {};
   for (const auto& [number, one] : before)
     if (const auto end = one.lock()) end->cut();
@@ -844,6 +1068,26 @@ void simulated_processes::start(int place) {
   if (is_stopping_) later(chance_.within(5ms), [one = places_[index]] { one->stop(); });
 }
 
+std::uint64_t simulated_processes::next_of(int place) const {
+  return process::group_of(place, starts_[static_cast<std::size_t>(place)]);
+}
+
+void simulated_processes::signal(std::uint64_t pid, int number) {
+  for (std::size_t place = 0; place < places_.size(); ++place) {
+    const auto one = places_[place];
+    if (one->group() == pid) {
+      if (number == SIGKILL)
+        later(chance_.within(5ms), [one] { one->kill(false); });
+      else if (of_.processes->ends_at_sigterm)
+        later(chance_.within(5ms), [one, number] { one->kill(false, {.signal = number}); });
+      else
+        one->stop();
+    } else if (is_starting_[place] && next_of(static_cast<int>(place)) == pid) {
+      later(5ms, [this, pid, number] { signal(pid, number); }); // it receives the signal when it has started
+    }
+  }
+}
+
 void simulated_processes::start_driver() {
   driver_ = std::make_shared<driver>(*this, ++drivers_);
   ++unended_;
@@ -861,20 +1105,23 @@ std::optional<gate_connection> simulated_processes::knock(int host) {
   return services_.empty() ? std::nullopt : services_[static_cast<std::size_t>(host)]->knock();
 }
 
-void simulated_processes::suspend_host(int host, nanoseconds span) {
+void simulated_processes::suspend_host(const planned_fault& of) {
+  const int host = host_of(of_, of.where.value());
+  const nanoseconds span = of.span;
+  const auto index = static_cast<std::size_t>(host);
+  if (of.stops_clock) clocks_[index]->suspend(virtual_now(), span);
   for (const auto& one : places_)
     if (one->host() == host && !one->is_over()) one->suspend(span);
-  const auto index = static_cast<std::size_t>(host);
   if (index < services_.size() && !services_[index]->is_over()) services_[index]->suspend(span);
 }
 
 void simulated_processes::await_controller() const {
-  while (!is_over_ && controller_ && steady_now() < controller_stopped_until_)
-    fibers::current()->sleep(std::min<nanoseconds>(controller_stopped_until_ - steady_now(), look_every));
+  while (!is_over_ && controller_ && virtual_now() < controller_stopped_until_)
+    fibers::current()->sleep(std::min<nanoseconds>(controller_stopped_until_ - virtual_now(), look_every));
 }
 
 void simulated_processes::strike_service(const planned_fault& one) {
-  const int host = one.where.value() / processes_of_a_host;
+  const int host = host_of(of_, one.where.value());
   const auto index = static_cast<std::size_t>(host);
   if (index >= services_.size() || is_stopping_ || services_[index]->is_over()) return;
   host_service& struck = *services_[index];
@@ -902,12 +1149,13 @@ void simulated_processes::check_service(const process& one, epoch of, bool throu
     return joined < forming_since_ && served < forming_since_ - (served > joined ? time_to_find_a_service : 20ms);
   };
   const host_service& service = *services_[static_cast<std::size_t>(one.host())];
-  std::size_t found = 0;
+  std::size_t found = 0, living = 0;
+  for (int place = 0; place < of_.ranks; ++place) living += host_of(of_, place) == one.host() ? 1 : 0;
   for (const auto& each : places_)
     if (each && each->host() == one.host() && each->world() != nullptr && each->world()->current_epoch() == of &&
         is_found(each->joined_at(), service.joined_at()))
       ++found;
-  if (found == static_cast<std::size_t>(processes_of_a_host))
+  if (found == living && found > 1)
     ledger_.wrong(one.name() + " is not served in epoch " + to_string(of) +
                   " by the order service of its host, which " + "it has had time to find");
 }
@@ -923,12 +1171,16 @@ void simulated_processes::start_later(int place) {
   });
 }
 
-void simulated_processes::ended(const process& one) {
+void simulated_processes::has_returned(const process& one, const launch::exit_status& how) {
+  if (launcher_) launcher_->exited(one.place(), static_cast<pid_t>(one.group()), how);
+}
+
+void simulated_processes::ended(const process& one, const launch::exit_status& how) {
   const fibers::group_scope of_nobody{0};
+  if (launcher_) return launcher_->exited(one.place(), static_cast<pid_t>(one.group()), how);
   if (of_.processes->orphans == orphan_policy::leave && chance_.one_in(2) && !is_over_)
     later(chance_.within(10ms), [this, who = one.who()] {
-      await_controller();
-      if (controller_) controller_->process_ended(who.name, who.pid, "killed by signal 9");
+      as_controller([&](control_server& to) { to.process_ended(who.name, who.pid, "killed by signal 9"); });
     });
   const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
   const bool is_ending =
@@ -1024,9 +1276,8 @@ std::size_t simulated_processes::size_changes(epoch last) const {
 }
 
 std::size_t simulated_processes::order_moves(const std::vector<rank>& members, epoch last) const {
-  const int host = members.front().value() / processes_of_a_host;
-  const bool is_of_host =
-      std::ranges::all_of(members, [host](rank one) { return one.value() / processes_of_a_host == host; });
+  const int host = host_of(of_, members.front().value());
+  const bool is_of_host = std::ranges::all_of(members, [&](rank one) { return host_of(of_, one.value()) == host; });
   std::size_t moves = 0;
   std::optional<std::uint64_t> before;
   for (const auto& [of, all] : ordered_by_) {
@@ -1113,16 +1364,24 @@ void simulated_processes::strike(const planned_fault& one) {
       case fault_kind::stopped_process: struck->suspend(one.span); break;
       case fault_kind::cut_link: struck->cut(); break;
       case fault_kind::slow_link: struck->slow_down(one.span); break;
+      case fault_kind::slow_reader: struck->read_slowly(one.span); break;
       default: break;
     }
   }
   if (is_of_service(one.kind)) return strike_service(one);
   if (one.kind == fault_kind::lost_controller) return lose_controller();
   if (one.kind == fault_kind::stopped_controller) {
-    controller_stopped_until_ = std::max(controller_stopped_until_, steady_now() + one.span);
+    controller_stopped_until_ = std::max(controller_stopped_until_, virtual_now() + one.span);
+    if (one.stops_clock) clocks_.back()->suspend(virtual_now(), one.span);
     return;
   }
-  if (one.kind == fault_kind::suspended_host) return suspend_host(one.where.value() / processes_of_a_host, one.span);
+  if (one.kind == fault_kind::suspended_host) return suspend_host(one);
+  if (one.kind == fault_kind::boot_jump)
+    return clocks_[static_cast<std::size_t>(host_of(of_, one.where.value()))]->jump(one.span);
+  if (one.kind == fault_kind::long_link) {
+    nanoseconds& delay = delays_[static_cast<std::size_t>(one.where.value())];
+    delay = std::max(delay, one.span);
+  }
   process& struck = at(one.where);
   if (struck.is_over()) return;
   switch (one.kind) {
@@ -1131,6 +1390,8 @@ void simulated_processes::strike(const planned_fault& one) {
     case fault_kind::cut_link: return struck.cut();
     case fault_kind::slow_link: return struck.slow_down(one.span);
     case fault_kind::partition: return struck.partition(one.span);
+    case fault_kind::slow_reader: return struck.read_slowly(one.span);
+    case fault_kind::long_link: return struck.lengthen(one.span);
     default: break;
   }
 }
@@ -1146,12 +1407,29 @@ void simulated_processes::stop() {
   later(driver_chance_.within(200ms), [this] { idle_->end(false); });
   later(driver_chance_.within(200ms), [this] { driver_->end(driver_chance_.one_in(4)); });
   const bool by_controller = !of_.processes->stops_by_itself;
-  if (by_controller && controller_) controller_->stop();
+  if (by_controller && launcher_ && !of_.processes->ends_at_sigterm)
+    launcher_->stop();
+  else if (by_controller && controller_)
+    controller_->stop();
   for (const auto& one : places_) later(by_controller ? 50ms : chance_.within(10ms), [one] { one->stop(); });
 }
 
 bool simulated_processes::is_over() const {
   return unended_ == 0;
+}
+
+bool simulated_processes::has_ended() const {
+  if (is_stopping_ || (launcher_ && launcher_->is_ending())) return true; // it ends with its controller, or its job
+  if (!controller_) return false;                                         // another one starts
+  const control_phase now = controller_->state().event().phase;
+  return now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
+}
+
+void simulated_processes::judge_memory() const {
+  const std::size_t kept = controller_ ? controller_->state().records_of_others() : 0;
+  if (kept > connections_.size())
+    ledger_.wrong("the controller keeps " + std::to_string(kept) + " records of processes that are lost, and has " +
+                  std::to_string(connections_.size()) + " connections");
 }
 
 std::optional<std::size_t> simulated_processes::held_up() const {

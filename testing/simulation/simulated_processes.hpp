@@ -4,6 +4,8 @@
 
 #include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/processes/control/control_server.hpp>
+#include <troupe/processes/launch/job_course.hpp>
+#include <troupe/testing/simulation/machine_clock.hpp>
 #include <troupe/testing/simulation/scenario.hpp>
 #include <troupe/testing/simulation/simulated_trace.hpp>
 #include <troupe/testing/simulation/simulated_world.hpp>
@@ -25,8 +27,8 @@ class simulated_link;
 
 /// A world over processes with one rank each. The processes share only the simulated devices. A killed process sends,
 /// launches and answers nothing any more, and is then torn down. A driver, a process without a rank, sends the requests
-/// to the world; it is killed, stopped and disconnected like the others. Two processes are on the same host, which may
-/// have an order service.
+/// to the world; it is killed, stopped and disconnected like the others. A host may have an order service, and clocks
+/// that run apart from those of others. If the processes do not wait for another controller, a launcher starts them.
 /// Threads: only that of the run.
 class simulated_processes final : public system_under_test {
 public:
@@ -47,6 +49,8 @@ public:
   void end_world(fault_kind) override {}
   void stop() override;
   [[nodiscard]] bool is_over() const override;
+  [[nodiscard]] bool has_ended() const override;
+  void judge_memory() const override;
   [[nodiscard]] bool has_client(rank self, epoch of) const override;
   [[nodiscard]] std::size_t size_changes(epoch last) const override;
   [[nodiscard]] std::size_t order_moves(const std::vector<rank>& members, epoch last) const override;
@@ -70,6 +74,7 @@ private:
   class process;
   class driver;
   class host_service;
+  class launcher;
 
   [[nodiscard]] process& at(rank self) const { return *places_[static_cast<std::size_t>(self.value())]; }
   /// Calls \p what in a fiber after \p delay, unless the run has ended.
@@ -87,10 +92,18 @@ private:
   };
   /// Returns who orders the requests of epoch \p of, whose order is opened.
   ordering_services& ordering_in(epoch of);
-  /// Stops all processes of a host and its order service.
-  void suspend_host(int host, nanoseconds span);
+  /// Stops all processes of a rank's host and its order service.
+  void suspend_host(const planned_fault& of);
   /// Suspends the calling fiber while the controller is stopped.
   void await_controller() const;
+  /// Calls \p call for the controller when it runs, with the clock of its machine, if there is one.
+  template <class Call>
+  void as_controller(Call call);
+  void make_clocks();
+  /// Returns the number of the next process of \p place.
+  [[nodiscard]] std::uint64_t next_of(int place) const;
+  /// Sends signal \p number to process \p pid.
+  void signal(std::uint64_t pid, int number);
   /// Strikes the order service of a host.
   void strike_service(const planned_fault& one);
   /// Checks that the requests of a process go through the rings of its host's order service in epoch \p of, if that
@@ -102,8 +115,10 @@ private:
   /// Passes a message that the process of \p place, or with -1 the driver, sent at \p sent through connection \p
   /// through to the controller.
   void hear(int place, std::uint64_t through, std::string_view bytes, time_point sent);
-  /// Called when process \p one has ended. Starts another process in its place unless the world ends.
-  void ended(const process& one);
+  /// Called when process \p one has been ended. Starts another process in its place unless the world ends.
+  void ended(const process& one, const launch::exit_status& how);
+  /// Called when process \p one has ended by itself.
+  void has_returned(const process& one, const launch::exit_status& how);
   void wanted(int place);
   void note_ready(epoch of, int world_size);
   /// Ends the controller and all connections to it. Another one is started if processes wait for it.
@@ -125,12 +140,15 @@ private:
   std::uint64_t controllers_ = 0;              ///< The number of controllers that were started.
   std::uint64_t formed_by_ = 0;                ///< The number of that controller.
   worker ticks_;
-  std::vector<std::shared_ptr<process>> places_; ///< The present or last process of each place.
-  std::vector<int> starts_;                      ///< The number of processes that were started, by place.
-  std::vector<bool> is_starting_;                ///< By place.
-  std::set<int> wanted_;                         ///< The places for which this rebuild needs a process.
-  int speaker_ = 0;                              ///< The place of the process whose message the controller handles.
-  time_point said_{};                            ///< The time at which that message was sent.
+  std::vector<std::shared_ptr<process>> places_;       ///< The present or last process of each place.
+  std::vector<int> starts_;                            ///< The number of processes that were started, by place.
+  std::vector<bool> is_starting_;                      ///< By place.
+  std::vector<nanoseconds> delays_;                    ///< Of the links of processes, by place.
+  std::vector<std::shared_ptr<machine_clock>> clocks_; ///< Of the hosts, and last those of the controller's machine.
+  std::shared_ptr<launcher> launcher_;                 ///< Null if the processes are started again by another manager.
+  std::set<int> wanted_;                               ///< The places for which this rebuild needs a process.
+  int speaker_ = 0;   ///< The place of the process whose message the controller handles.
+  time_point said_{}; ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
   std::shared_ptr<driver> driver_;                      ///< The current or last driver.
   int drivers_ = 0;                                     ///< Number of drivers that were started.

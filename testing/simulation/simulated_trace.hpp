@@ -22,7 +22,7 @@ public:
   [[nodiscard]] bool is_kept() const noexcept { return kept_; }
   void note(std::string_view what) {
     if (!kept_) return;
-    text_ += std::to_string((steady_now() - began_).count());
+    text_ += std::to_string((virtual_now() - began_).count());
     text_ += ' ';
     add(what);
     text_ += '\n';
@@ -47,7 +47,7 @@ private:
 
   bool kept_;
   std::map<std::string, std::size_t> plans_;
-  time_point began_ = steady_now();
+  time_point began_ = virtual_now();
   std::string text_;
 };
 

@@ -123,7 +123,7 @@ public:
       }
       if (chance_ && chance_->one_in(3)) fibers::current()->sleep(chance_->within(chance_->one_in(10) ? 10ms : 200us));
       const fibers::no_wait_scope in_turn; // a turn must not wait (BLK-1)
-      turn_began_ = steady_now();
+      turn_began_ = virtual_now();
       next(to);
       turn_began_.reset();
     }
@@ -281,7 +281,7 @@ void simulated_world::ask_credit(rank, const credit_request& asked, std::shared_
 
 std::optional<std::size_t> simulated_world::held_up() const {
   constexpr nanoseconds any_turn = 10ms; // a turn takes no virtual time
-  if (!mail_->turn_began() || steady_now() - *mail_->turn_began() < any_turn) return std::nullopt;
+  if (!mail_->turn_began() || virtual_now() - *mail_->turn_began() < any_turn) return std::nullopt;
   return mail_->waiting();
 }
 

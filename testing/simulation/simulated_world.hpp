@@ -60,6 +60,11 @@ public:
   [[nodiscard]] virtual bool is_over() const = 0;
 
   // Only for worlds over processes:
+  /// Returns whether the world has ended, or will not serve any more.
+  [[nodiscard]] virtual bool has_ended() const { return is_over(); }
+  /// Checks that what the controller keeps is bounded. Call it when the world serves and all leases of lost processes
+  /// have ended.
+  virtual void judge_memory() const {}
   /// Returns whether the current process of \p self has taken part in epoch \p of and has not ended.
   [[nodiscard]] virtual bool has_client([[maybe_unused]] rank self, [[maybe_unused]] epoch of) const { return true; }
   /// Returns how many epochs up to \p last have begun with another number of ranks than the epoch before.

@@ -60,7 +60,7 @@ simulation_result simulate(const scenario& what, bool with_trace) {
     result.faults = faults->injected();
     machine = nullptr; // before the objects that receive its last answers
     // Lets hanging calls return.
-    threads.run([&] { return threads.living() == 0; }, steady_now() + longest(what));
+    threads.run([&] { return threads.living() == 0; }, virtual_now() + longest(what));
   }
   result.trace = std::move(log.text());
   return result;

@@ -47,7 +47,7 @@ simulation_ledger::simulation_ledger(const scenario& of, simulated_memory& memor
 }
 
 reply_promise simulation_ledger::expect(const planned_request& what, std::optional<rank> self, epoch asked_in) {
-  entries_.push_back({.what = &what, .self = self, .asked_in = asked_in, .at = steady_now()});
+  entries_.push_back({.what = &what, .self = self, .asked_in = asked_in, .at = virtual_now()});
   if (const auto by = self ? processes_.find(*self) : processes_.end(); by != processes_.end())
     entries_.back().process = by->second;
   if (what.what == operation_kind::agree) entries_.back().agreed = memory_.agreed(what, self);
@@ -73,7 +73,7 @@ void simulation_ledger::removed(rank self, nanoseconds grace) {
     return what.what == operation_kind::capture ? grace + what.deadline + time_to_leave_a_capture : grace;
   };
   for (const entry& one : entries_)
-    if (one.self == self && one.answers == 0 && !one.died && one.at + time_for(*one.what) < steady_now())
+    if (one.self == self && one.answers == 0 && !one.died && one.at + time_for(*one.what) < virtual_now())
       find(verdict_.lost, name_of(one) + " was not answered by its process, which was removed from the world");
 }
 
@@ -101,7 +101,7 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
     judge_serving(done->epoch, name_of(one), " succeeds");
   --unanswered_;
   one.first = std::move(result);
-  one.answered_at = steady_now();
+  one.answered_at = virtual_now();
   if (one.what->gives_back && !one.self && failure_of(*one.first) == nullptr) memory_.give_back(*one.what);
 }
 
@@ -327,9 +327,10 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (of_.processes && !one.self) allowed += slack_of_drivers;
   if (one.what->what == operation_kind::capture) allowed += time_to_leave_a_capture;
   for (const planned_fault& fault : of_.faults) {
-    if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process || separates(fault.kind))
+    if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process || separates(fault.kind) ||
+        is_of_time(fault.kind))
       allowed += fault.span;
-    if (fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link ||
+    if (is_of_time(fault.kind) || fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link ||
         fault.kind == fault_kind::lost_controller || is_of_service(fault.kind))
       allowed += time_for_controllers;
   }
@@ -472,7 +473,13 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
     wrong("the world reached epoch " + std::to_string(last_epoch) + " without a fault (FLT-1)");
   const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
   std::size_t most = of_.recovery.policy == recovery_policy::fail_fast && !of_.processes ? 0 : of_.recovery.rebuilds;
-  if (of_.processes && of_.recovery.policy == recovery_policy::shrink) most *= 2; // it grows again without a fault
+  if (of_.processes && of_.recovery.policy == recovery_policy::shrink) {
+    most *= 2; // it grows again without a fault
+    // A fault that all processes take for the controller's loss replaces them one by one, and the world grows with
+    // each.
+    most += static_cast<std::size_t>(of_.ranks) *
+            static_cast<std::size_t>(std::ranges::count_if(of_.faults, separates, &planned_fault::kind));
+  }
   // A new controller does not know how many rebuilds its predecessor has used.
   const auto lost = std::ranges::count(of_.faults, fault_kind::lost_controller, &planned_fault::kind);
   most = most * (1 + static_cast<std::size_t>(lost)) + static_cast<std::size_t>(lost);

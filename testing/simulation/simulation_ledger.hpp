@@ -87,7 +87,7 @@ public:
 
   /// Records the end of the world. From now on requests must be answered at once, whatever their deadlines (TIM-1).
   void world_ended() noexcept {
-    if (!ended_at_) ended_at_ = steady_now();
+    if (!ended_at_) ended_at_ = virtual_now();
   }
   /// Records that the process of \p self has been killed: its clients receive no more answers.
   void died(rank self);
@@ -123,7 +123,7 @@ public:
   /// Records that \p process has begun as the process of \p self, and that it has ended or is no longer part of its
   /// world.
   void began(rank self, std::uint64_t process) { processes_[self] = process; }
-  void ended(std::uint64_t process) { ended_.try_emplace(process, steady_now()); }
+  void ended(std::uint64_t process) { ended_.try_emplace(process, virtual_now()); }
   /// Records that the controller has declared \p process lost in epoch \p of, although it may live.
   void declared_lost(std::uint64_t process, epoch of) { lost_in_[process] = of; }
   /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch

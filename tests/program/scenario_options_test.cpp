@@ -47,6 +47,7 @@ void check_is_repeated(const scenario_options& options, const scenario& wanted) 
   const scenario repeated = program::scenario_of(read_back(options), seed);
   CHECK(repeated.ranks == wanted.ranks);
   CHECK(repeated.processes.has_value() == wanted.processes.has_value());
+  CHECK(simulation::host_count(repeated) == simulation::host_count(wanted));
   CHECK(numbers_of(repeated.requests) == numbers_of(wanted.requests));
   CHECK(numbers_of(repeated.faults) == numbers_of(wanted.faults));
 }
@@ -54,10 +55,12 @@ void check_is_repeated(const scenario_options& options, const scenario& wanted) 
 } // namespace
 
 TEST_CASE("a printed command of a seed is accepted, and runs the same", "[program][simulation]") {
-  const scenario_options options{.ranks = 3, .processes = GENERATE(false, true)};
+  const bool over_processes = GENERATE(false, true);
+  const scenario_options options{.ranks = 3, .processes = over_processes, .hosts = over_processes ? 3 : 0};
   const scenario all = program::scenario_of(options, seed);
   REQUIRE(all.requests.size() > 2);
   REQUIRE_FALSE(all.faults.empty());
+  if (over_processes) CHECK(simulation::host_count(all) == 3);
   check_is_repeated(options, all);
   scenario few = all;
   SECTION("with some requests and faults") {

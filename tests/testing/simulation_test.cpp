@@ -85,6 +85,7 @@ TEST_CASE("processes are killed, stopped and cut off, and every promise is kept 
   check_seeds(500'001, 500'100, drawing_processes(2));
   check_seeds(600'001, 600'050, drawing_processes(8));
   check_seeds(700'001, 700'060, drawing_processes(4)); // on two hosts, each of which may have an order service
+  check_seeds(800'001, 800'030, [](std::uint64_t seed) { return draw_process_scenario(seed, 8, all_of_processes, 3); });
   // A process is killed while its world is about to start a sub-world.
   check_seeds(9'500'602, 9'500'602, drawing_processes(3));
 }
@@ -621,6 +622,75 @@ TEST_CASE("sub-worlds and order services are drawn for worlds over processes", "
   }
   CHECK(with_splits > 20);
   CHECK(with_services > 20);
+}
+
+TEST_CASE("a process whose connection is read slowly takes part again in the simulation (TIM-1)", "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace().orphans = orphan_policy::rejoin;
+  for (int i = 0; i < 16; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::all_reduce));
+    one.requests.back().lane = 0;
+  }
+  one.faults = {{.number = 0,
+                 .kind = fault_kind::slow_reader,
+                 .at = std::chrono::milliseconds{175},
+                 .where = rank{2},
+                 .span = std::chrono::milliseconds{200}}};
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.trace.find("answer r15 (all_reduce, lane 0, rank 2) done") != std::string::npos);
+  CHECK(result.trace.find("the world serves") != std::string::npos);
+}
+
+TEST_CASE("the launcher starts a killed process again in the simulation, and not too often (FLT-1)", "[simulation]") {
+  scenario one = steady_scenario();
+  one.processes.emplace();
+  one.recovery.rebuilds = 1; // a place has five processes in place of its first one
+  const auto kill = [&](int at_ms) {
+    one.faults.push_back({.number = one.faults.size(),
+                          .kind = fault_kind::killed_process,
+                          .at = std::chrono::milliseconds{at_ms},
+                          .where = rank{2}});
+  };
+  kill(175);
+  const simulation_result once = simulate(one, true);
+  INFO(once.trace);
+  CHECK(once.found.is_good());
+  CHECK(once.last_epoch == 2);
+  CHECK(count_in(once.trace,
+                 "launcher: process 2 (pid 3000) was ended by signal 9 (SIGKILL) and is started again (1 of "
+                 "5") == 1);
+  CHECK(count_in(once.trace, "the job ends with status 0") == 1);
+  kill(400); // the world may not rebuild once more
+  const simulation_result twice = simulate(one, true);
+  INFO(twice.trace);
+  CHECK(twice.found.is_good());
+  CHECK(count_in(twice.trace, "the job ends with status 1") == 1);
+}
+
+TEST_CASE("a machine that was suspended serves again in the simulation, whatever its clocks say", "[simulation]") {
+  const bool is_of_controller = GENERATE(false, true);
+  scenario one = steady_scenario();
+  one.processes.emplace().orphans = orphan_policy::rejoin;
+  one.length = std::chrono::seconds{2};
+  for (int i = 0; i < 30; ++i) {
+    one.requests.push_back(asked_next(one, operation_kind::all_reduce));
+    one.requests.back().lane = 0;
+  }
+  one.faults = {{.number = 0,
+                 .kind = is_of_controller ? fault_kind::stopped_controller : fault_kind::suspended_host,
+                 .at = std::chrono::milliseconds{310},
+                 .where = rank{2},
+                 .span = std::chrono::milliseconds{500},
+                 .stops_clock = true},
+                {.number = 1, .kind = fault_kind::drift, .drift_ppm = 4'900}};
+  for (one.seed = 1; one.seed <= 10; ++one.seed) {
+    const simulation_result result = simulate(one, true);
+    INFO(result.trace);
+    CHECK(result.found.is_good());
+    CHECK(result.trace.find("answer r29 (all_reduce, lane 0, rank 2) done") != std::string::npos);
+  }
 }
 
 TEST_CASE("one-shot kernels are drawn for worlds of one process, in different sizes", "[simulation]") {

@@ -4,6 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <utility>
+
 namespace troupe::tests {
 
 namespace {
@@ -102,6 +104,32 @@ TEST_CASE("a loss that is proven is not waited for", "[control][lease][MEM-1]") 
     case proof::poisoned: world.say(12, failed_report{epoch{1}, {.code = errc::process_poisoned}, {}}); break;
   }
   CHECK(time_to_form(world, {11, 13}) == 0ns);
+}
+
+TEST_CASE("a controller forgets the processes that it has lost", "[control][lease]") {
+  controller_scene world = serving_scene();
+  session_id next = 12;
+  for (int round = 0; round < 5; ++round) {
+    const session_id before = std::exchange(next, static_cast<session_id>(20 + round));
+    world.note(world.state.on_session_lost(before, session_end::broken, world.now));
+    CHECK(world.state.records_of_others() == 1); // its lease
+    world.join(next, 1, [](join_request& asked) { asked.attempt = 1; });
+    static_cast<void>(time_to_form(world, {11, 13, next}));
+    REQUIRE(world.phase() == control_phase::forming);
+    world.form({11, 13, next});
+    world.pass(500ms, {11, 13, next});
+    CHECK(world.state.records_of_others() == 0);
+  }
+}
+
+TEST_CASE("a controller that has formed an epoch forgets who has returned to it", "[control][lease]") {
+  controller_scene world{terms_of(3)};
+  for (const int place : {0, 1}) return_to(world, 11 + static_cast<session_id>(place), place);
+  world.join(13, 2, [](join_request& asked) { asked.attempt = 1; });
+  CHECK(world.state.records_of_others() == 3);
+  static_cast<void>(time_to_form(world, {11, 12, 13}));
+  REQUIRE(world.phase() == control_phase::forming);
+  CHECK(world.state.records_of_others() == 0);
 }
 
 TEST_CASE("the proof of a loss ends the wait for its lease (MEM-1)", "[control][lease][MEM-1]") {
