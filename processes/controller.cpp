@@ -1,5 +1,6 @@
 #include <troupe/processes/controller.hpp>
 
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
 #include <troupe/device/process_mark.hpp>
 #include <troupe/device/threads/condition.hpp>
@@ -12,13 +13,16 @@
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 
+#include <exception>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe {
@@ -234,6 +238,22 @@ void controller::process_ended(std::string name, std::int64_t pid, std::string h
 
 void controller::stop() {
   parts_->post([server = parts_->server.get()] { server->stop(); });
+}
+
+std::future<void> controller::leave(int place, bool renumbers) {
+  const auto done = std::make_shared<std::promise<void>>();
+  const auto reply =
+      std::make_shared<value_promise<std::monostate>>([done](std::variant<std::monostate, error> result) {
+        if (error* const why = std::get_if<error>(&result))
+          done->set_exception(std::make_exception_ptr(exception{std::move(*why)}));
+        else
+          done->set_value();
+      });
+  parts_->post([server = parts_->server.get(), place, renumbers, reply] {
+    server->leave(place, renumbers,
+                  [reply](const error& why) { why ? reply->deliver(why) : reply->deliver(std::monostate{}); });
+  });
+  return done->get_future();
 }
 
 bool controller::wait(nanoseconds at_most) {

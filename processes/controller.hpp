@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,12 @@ public:
   void process_ended(std::string name, std::int64_t pid, std::string how);
   /// Tells all processes to finish their work and leave.
   void stop();
+  /// Lets the process of \p place leave as planned, for maintenance: a process that stands by takes its place, or the
+  /// world goes on with fewer ranks. No request of other processes is refused (docs/processes.md). The
+  /// future is ready when the process is no rank any more; its world then stops. Errors: invalid_argument (no such
+  /// rank, too few would remain, or, without \p renumbers, ranks behind it would get other numbers), stopping (the
+  /// controller has ended before).
+  [[nodiscard]] std::future<void> leave(int place, bool renumbers = false);
   /// Waits until the last process has left or the world has failed, for at most \p at_most. Returns whether that has
   /// happened.
   [[nodiscard]] bool wait(nanoseconds at_most);

@@ -25,7 +25,7 @@ error stale_epoch_error(epoch named, epoch now) {
 bool collective_state::terms::admits(epoch named) const noexcept {
   if (!pipeline) return false;
   const epoch now = pipeline->formed_in();
-  return named == now || (named == epoch{} && now == first);
+  return named == epoch{} ? since <= first : since <= named && named <= now;
 }
 
 collective_state::collective_state(rank self)
@@ -35,14 +35,17 @@ collective_state::collective_state(rank self)
                        .rank = self}}} {}
 
 void collective_state::adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order,
-                             nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, epoch first) {
+                             nanoseconds default_deadline, std::shared_ptr<admission_quota> pending, epoch first,
+                             epoch since) {
+  if (since == epoch{}) since = pipeline->formed_in();
   terms_.change([&](terms& now) {
     if (now.ended) return;
     now = {.pipeline = std::move(pipeline),
            .order = std::move(order),
            .default_deadline = default_deadline,
            .pending = std::move(pending),
-           .first = first};
+           .first = first,
+           .since = since};
   });
 }
 

@@ -52,9 +52,10 @@ public:
   explicit collective_state(rank self);
 
   /// Opens the rank for requests. \p order is null if the callers guarantee the order. \p pending is the quota of the
-  /// whole world. \p first is the first epoch in which the world was ready in this process.
+  /// whole world. \p first is the first epoch in which the world was ready in this process. \p since: requests that
+  /// name an epoch from this one on are admitted, as the world has changed only by plan since; 0: only the present one.
   void adopt(std::shared_ptr<rank_pipeline> pipeline, std::shared_ptr<rank_order> order, nanoseconds default_deadline,
-             std::shared_ptr<admission_quota> pending, epoch first = epoch{1});
+             std::shared_ptr<admission_quota> pending, epoch first = epoch{1}, epoch since = epoch{});
   /// Rejects all further requests with \p reason.
   void close(error reason);
   /// Rejects all further requests with \p reason and releases the pipeline, because the rank has left the world.
@@ -78,7 +79,7 @@ private:
   struct terms {
     /// Returns whether a request that names epoch \p named is admitted. A request that names none is admitted only in
     /// the first epoch: after a rebuild, ranks may differ in which requests they saw succeed, so each request must name
-    /// the epoch that its client has acknowledged (CUT-1).
+    /// the epoch that its client has acknowledged (CUT-1). After a planned change they do not differ.
     [[nodiscard]] bool admits(epoch named) const noexcept;
 
     bool ended = false;
@@ -88,6 +89,7 @@ private:
     nanoseconds default_deadline{0};
     std::shared_ptr<admission_quota> pending{};
     epoch first{}; ///< The first epoch in which the world was ready in this process.
+    epoch since{}; ///< See adopt(); not 0.
   };
 
   /// Returns this rank's number in the present epoch.

@@ -40,6 +40,25 @@ struct failure_directive {
   epoch of;
   error why;
 };
+/// Controller → process: form this epoch's communicator beside the serving one, and answer with a formed_report. The
+/// formation_directive for it follows if all ranks can, else a drop_directive (docs/design/0117-planned-change.md).
+struct prepare_directive {
+  epoch of;
+  rank self;
+  int world_size = 1;
+  unique_id id{};
+  std::vector<std::string> hosts{}; ///< As in formation_directive.
+  bool is_on_one_node = false;      ///< Whether the controller expects that of the epoch: see formation_directive.
+};
+/// Controller → process: hold requests to the whole world that arrive from now on in epoch `of`, and answer with a
+/// held_report when those before have been answered.
+struct hold_directive {
+  epoch of;
+};
+/// Controller → process: the prepared epoch `of` does not begin. Serve the held requests in the present one.
+struct drop_directive {
+  epoch of;
+};
 /// Controller → process: accept no more requests, finish those in flight, and report it. Another epoch follows without
 /// a fault.
 struct quiesce_directive {
@@ -49,6 +68,8 @@ struct quiesce_directive {
   /// message. The process must follow all of them before it refuses undecided requests: its peers launch the released
   /// ones, and would wait for it.
   std::uint64_t decided = 0;
+  /// Whether requests are held for the next epoch instead of refused: the order has stopped without deciding them.
+  bool is_planned = false;
 };
 /// Controller → process: the process no longer belongs to the world, and its session has ended. May overtake decisions
 /// in rings, as failure_directive.
@@ -63,7 +84,8 @@ struct stop_directive {
 
 /// A message from the controller.
 struct controller_directive {
-  std::variant<commits_wanted, formation_directive, failure_directive, quiesce_directive, fence_notice, stop_directive>
+  std::variant<commits_wanted, formation_directive, failure_directive, quiesce_directive, fence_notice, stop_directive,
+               prepare_directive, hold_directive, drop_directive>
       what;
 };
 
@@ -72,11 +94,11 @@ struct commits_report {
   epoch of;
   told_commits told{};
 };
-/// Process → controller: its rank has formed epoch `of`.
+/// Process → controller: its rank has formed epoch `of`, or has prepared it.
 struct formed_report {
   epoch of;
 };
-/// Process → controller: its rank failed in epoch `of`, while forming or later.
+/// Process → controller: its rank failed in epoch `of`, while preparing or forming it, or later.
 struct failed_report {
   epoch of;
   error why;
@@ -85,12 +107,18 @@ struct failed_report {
 /// Process → controller, after quiesce_directive: no operation is in flight in this process.
 struct drained_report {
   epoch of;
+  std::uint64_t succeeded = 0; ///< Number of the rank's requests that have succeeded, in the order of release.
+};
+/// Process → controller, after hold_directive: its requests to the whole world in epoch `of` have been answered.
+struct held_report {
+  epoch of;
 };
 /// Process → controller: the process leaves because of `why`; errc::none: it has finished its work.
 struct leave_notice {
   error why;
 };
 
-using member_report = std::variant<commits_report, formed_report, failed_report, drained_report, leave_notice>;
+using member_report =
+    std::variant<commits_report, formed_report, failed_report, drained_report, leave_notice, held_report>;
 
 } // namespace troupe

@@ -20,7 +20,8 @@ error epoch_objection(epoch meant_for, epoch now) {
 
 error world_admission::objection_to(const world_request& asked) const {
   if (refusal) return refusal;
-  if (error objection = epoch_objection(asked.epoch, epoch)) return objection;
+  const bool is_present = since != troupe::epoch{} && asked.epoch >= since && asked.epoch <= epoch;
+  if (error objection = epoch_objection(is_present ? epoch : asked.epoch, epoch)) return objection;
   if (local_count != static_cast<std::size_t>(world_size) && !has_peers)
     return {.code = errc::unsupported,
             .text = "only " + std::to_string(local_count) + " of the world's " + std::to_string(world_size) +

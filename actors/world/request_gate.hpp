@@ -24,6 +24,7 @@ struct world_admission {
   int world_size = 1;
   std::size_t local_count = 0;
   int began_with = 1;     ///< Number of ranks of the first epoch.
+  troupe::epoch since{};  ///< See world_state::unbroken_since(): requests for a later epoch are for the present one.
   bool has_peers = false; ///< Whether requests also reach ranks of other processes.
 
   /// Returns errc::none if \p asked may be sent to the ranks, else the reason for the refusal.

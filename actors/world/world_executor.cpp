@@ -89,10 +89,15 @@ void world_executor::on(world_note note) {
 }
 
 void world_executor::on_report(rank_report& one) {
+  if (on_prepared(one)) return;
   if (one.what == rank_report::kind::late) return announce_late(one);
   if (one.failure) one.failure = take_report(one.epoch, std::move(one.failure));
   switch (one.what) {
-    case rank_report::kind::late: break;
+    case rank_report::kind::late:
+    case rank_report::kind::prepared: break;
+    case rank_report::kind::held:
+      if (one.epoch == state_.current_epoch()) tell(held_report{one.epoch});
+      break;
     case rank_report::kind::formed: return carry_out(state_.on_formed(one.epoch, one.failure, blamed_for(one.failure)));
     case rank_report::kind::faulted: return carry_out(state_.on_fault(one.epoch, one.failure, blamed_for(one.failure)));
     case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
@@ -114,6 +119,7 @@ void world_executor::on_rank_ended(std::size_t place, const std::string& reason)
 }
 
 void world_executor::stop() {
+  drop_prepared();
   maintenance_.end_suspension();
   carry_out(state_.on_stop());
 }
@@ -125,6 +131,7 @@ void world_executor::kill(const error& why) {
   last.recovery = nullptr;
   plan_.status->set(last); // first, as in close_gates()
   maintenance_.drop(why);
+  drop_prepared();
   for (auto& one : std::exchange(retired_, {})) now_.pipelines.push_back(std::move(one));
   for (const auto& one : now_.pipelines) one->fail(why);
   abort();
@@ -186,6 +193,19 @@ void world_executor::follow(const controller_directive& from) {
                              if (!effects.empty()) quiet_ = shell_.quiesce(directive.why);
                              return effects;
                            },
+                           [this](const prepare_directive& directive) {
+                             prepare(directive);
+                             return world_effects{};
+                           },
+                           [this](const hold_directive& directive) {
+                             if (directive.of == state_.current_epoch()) hold();
+                             return world_effects{};
+                           },
+                           [this](const drop_directive& directive) {
+                             if (prepared_ && prepared_->formed_in() == directive.of) drop_prepared();
+                             if (!state_.is_held()) now_.order->resume();
+                             return world_effects{};
+                           },
                            [this](const fence_notice& notice) { return state_.on_dismissed(notice.why); },
                            [this](const stop_directive& directive) {
                              if (directive.why.code != errc::stopping) return state_.on_dismissed(directive.why);
@@ -203,14 +223,16 @@ void world_executor::carry_out(const world_effects& effects) {
   for (const auto& effect : effects)
     std::visit(overloaded{
                    [this](const world_effect::form& how) { form(how); },
-                   [this](const world_effect::tell& what) { plan_.to_controller->tell(what.what); },
-                   [this](world_effect::adopt) { adopt(); },
+                   [this](const world_effect::tell& what) { tell(what.what); },
+                   [this](world_effect::adopt what) { adopt(what.continues); },
+                   [this](const world_effect::end_hold& what) { close_order(what.reason); },
                    [this](const world_effect::announce& what) {
                      publish(); // first: a listener may send requests as soon as it is notified that the world is ready
                      announce(what.event);
                    },
                    [this](const world_effect::close_gates& what) { close_gates(what.reason); },
                    [this](const world_effect::fail& what) {
+                     drop_prepared();
                      for (const auto& one : now_.pipelines) one->fail(what.reason);
                      close_order(what.reason);
                      maintenance_.drop_restorations();
@@ -245,7 +267,14 @@ void world_executor::carry_out(const world_effects& effects) {
                effect);
 }
 
+void world_executor::tell(member_report what) const {
+  if (auto* const drained = std::get_if<drained_report>(&what); drained != nullptr && !failed_.empty())
+    drained->succeeded = failed_.front()->successes()->value(); // of the pipeline that was retired before
+  plan_.to_controller->tell(std::move(what));
+}
+
 void world_executor::close_order(const error& reason) {
+  if (const auto held = std::exchange(held_order_, nullptr)) static_cast<void>(held->close(reason));
   const bool for_good = state_.event().phase != world_phase::rebuilding;
   closed_ = now_.order->close(reason, for_good);
 }
@@ -265,7 +294,9 @@ void world_executor::abort() {
 }
 
 void world_executor::drain() {
-  if (!is_order_over_ && state_.event().phase == world_phase::stopping)
+  if (state_.is_held())
+    closed_ = nullptr; // nothing more is released
+  else if (!is_order_over_ && state_.event().phase == world_phase::stopping)
     closed_ = now_.order->leave(unasked_error());
   else
     close_order(unasked_error());
@@ -309,6 +340,11 @@ void world_executor::retire() {
   report_for_uncreated(rank_report::kind::released);
   retired_.insert(retired_.end(), now_.pipelines.begin(), now_.pipelines.end());
   failed_ = std::exchange(now_.pipelines, {});
+  if (state_.is_held()) {
+    held_order_ = now_.order;
+    maintenance_.drop_restorations();
+    shell_.epoch_ended(state_.event().reason, false);
+  }
   now_.order = no_order();
 }
 
@@ -355,24 +391,81 @@ void world_executor::form(const world_effect::form& how) {
   if (plan_.to_controller)
     if (auto made = plan_.to_controller->take_communicator()) plan_.formed = {std::move(made)};
   try {
+    if (prepared_ && prepared_->formed_in() == now && is_prepared_) {
+      now_.pipelines.push_back(std::exchange(prepared_, nullptr));
+      now_.pipelines.back()->record_commits(commits_.record);
+      const auto register_again = registered_.registration_while_forming();
+      on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, register_again);
+      return;
+    }
+    drop_prepared();
     auto made = plan_.formed.empty() ? make_communicators(how) : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
-      const local_rank& one = plan_.locals[i];
-      now_.pipelines.push_back(rank_pipeline::create(
-          plan_.services, std::move(made[i]), one.launch_thread, now, [mail = mail_, at = one.self, now](error why) {
-            mail->post(rank_report{rank_report::kind::faulted, at, now, std::move(why)});
-          }));
-      now_.pipelines.back()->belongs_to(number_);
+      now_.pipelines.push_back(create_pipeline(std::move(made[i]), i, now));
       now_.pipelines.back()->record_commits(commits_.record);
-      now_.pipelines.back()->on_late([mail = mail_, at = one.self, now](error why) {
-        mail->post(rank_report{rank_report::kind::late, at, now, std::move(why)});
-      });
     }
   } catch (...) {
     return carry_out(state_.on_formed(now, current_error()));
   }
   on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming(how));
   plan_.formed.clear(); // the next epoch has others
+}
+
+std::shared_ptr<rank_pipeline> world_executor::create_pipeline(std::shared_ptr<communicator> peers, std::size_t index,
+                                                               epoch of) {
+  const rank self = peers->self();
+  auto made = rank_pipeline::create(plan_.services, std::move(peers), plan_.locals[index].launch_thread, of,
+                                    [mail = mail_, self, of](error why) {
+                                      mail->post(rank_report{rank_report::kind::faulted, self, of, std::move(why)});
+                                    });
+  made->belongs_to(number_);
+  made->on_late([mail = mail_, self, of](error why) {
+    mail->post(rank_report{rank_report::kind::late, self, of, std::move(why)});
+  });
+  return made;
+}
+
+void world_executor::prepare(const prepare_directive& directive) {
+  drop_prepared();
+  if (directive.of <= state_.current_epoch() || state_.event().phase == world_phase::stopping) return;
+  try {
+    prepared_ = create_pipeline(
+        plan_.backend->create(directive.id, directive.self, directive.world_size, plan_.locals.front().where), 0,
+        directive.of);
+  } catch (...) {
+    return plan_.to_controller->tell(failed_report{.of = directive.of, .why = current_error()});
+  }
+  is_prepared_ = false;
+  on_each({prepared_}, "the preparation", plan_.deadlines.form, rank_report::kind::prepared,
+          [](rank_pipeline& one) { one.init(); });
+}
+
+bool world_executor::on_prepared(const rank_report& one) {
+  const bool is_it = prepared_ && one.epoch == prepared_->formed_in() && one.epoch != state_.current_epoch();
+  if (!is_it) return one.what == rank_report::kind::prepared; // of one that was dropped
+  if (one.failure) {
+    plan_.to_controller->tell(failed_report{
+        .of = one.epoch, .why = one.failure, .blamed = culprits_of(one.failure, nullptr, fault_time::forming)});
+    drop_prepared();
+  } else if (one.what == rank_report::kind::prepared) {
+    is_prepared_ = true;
+    plan_.to_controller->tell(formed_report{one.epoch});
+  }
+  return true;
+}
+
+void world_executor::drop_prepared() {
+  const auto gone = std::exchange(prepared_, nullptr);
+  if (!gone) return;
+  gone->fail({.code = errc::rebuilding, .text = "the epoch that was prepared does not begin"});
+  on_each({gone}, "the abort", plan_.deadlines.abort, rank_report::kind::prepared,
+          [](rank_pipeline& one) { one.abort(); });
+}
+
+void world_executor::hold() {
+  now_.order->hold([mail = mail_, self = plan_.locals.front().self, of = state_.current_epoch()] {
+    mail->post(rank_report{rank_report::kind::held, self, of, {}});
+  });
 }
 
 void world_executor::take_rank(const formation_directive& directive) {
@@ -395,9 +488,10 @@ rank_work world_executor::forming(const world_effect::form& how) {
   };
 }
 
-void world_executor::adopt() {
+void world_executor::adopt(bool continues) {
   registered_.formed();
   now_.order = open_order();
+  const auto held = std::exchange(held_order_, nullptr);
   now_.order->set_registered(registered_.pools());
   plans_.capture_again();
   if (plan_.ordering == ordering::agreed) { // else processes do not agree on a place for it
@@ -422,9 +516,30 @@ void world_executor::adopt() {
     now.resume = nullptr;
     now.one_shot = nullptr;
   });
+  if (held && continues) {
+    const error why{.code = errc::rebuilding,
+                    .text = "the world has changed its ranks as planned: ask again in epoch " +
+                            to_string(state_.current_epoch())};
+    // Together, and first: a client that makes a request for the ranks in the status is not refused for their number.
+    // The former order still holds it, behind earlier ones.
+    plan_.status->set(event());
+    const auto next = std::exchange(now_.order, held);
+    publish();
+    now_.order = next;
+    held->hand_over(
+        now_.order, now_.pipelines.front()->self(),
+        [one = now_.pipelines.front()](const operation& what) {
+          const rank_context at = one->context();
+          error objection = validate(what, at);
+          return objection ? objection : check_transfers_to_self({&what, 1}, at.self);
+        },
+        why);
+    for (const auto& one : retired_) one->fail(why); // they are idle
+  }
   const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr : now_.order;
   for (std::size_t i = 0; i < now_.pipelines.size(); ++i)
-    places_[i].adopt(now_.pipelines[i], order, plan_.deadlines.operation, plan_.pending, first_);
+    places_[i].adopt(now_.pipelines[i], order, plan_.deadlines.operation, plan_.pending, first_,
+                     state_.unbroken_since());
   now_.order->serve(services_of({plan_, state_, now_, mail_, *this}, places_.front(), plans_.directory()));
 }
 

@@ -90,6 +90,7 @@ private:
   using pipelines = std::vector<std::shared_ptr<rank_pipeline>>;
 
   void carry_out(const world_effects& effects) override;
+  void tell(member_report what) const;
   void announce() override { announce(state_.event()); }
   void publish() override;
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const rank_work& work) override;
@@ -103,13 +104,22 @@ private:
   /// Applies the process's rank and id for the epoch that is to form.
   void take_rank(const formation_directive& directive);
   void form(const world_effect::form& how);
+  /// Creates a pipeline and, in a helper, its communicator for the next epoch beside the serving one.
+  void prepare(const prepare_directive& directive);
+  /// Handles a report of the prepared pipeline. Returns whether it was one.
+  [[nodiscard]] bool on_prepared(const rank_report& one);
+  /// Aborts the prepared pipeline, if any, in a helper.
+  void drop_prepared();
+  void hold();
+  [[nodiscard]] std::shared_ptr<rank_pipeline> create_pipeline(std::shared_ptr<communicator> peers, std::size_t index,
+                                                               epoch of);
   [[nodiscard]] rank_work forming(const world_effect::form& how);
   [[nodiscard]] std::vector<std::shared_ptr<communicator>> make_communicators(const world_effect::form& how);
   /// Removes \p what.ranks, given by their present numbers, from the next epoch.
   void lose(const world_effect::lose& what);
   /// Returns the ranks that recovery_policy::shrink excludes after \p why.
   [[nodiscard]] std::vector<rank> blamed_for(const error& why) const;
-  void adopt();
+  void adopt(bool continues);
   [[nodiscard]] std::shared_ptr<world_order> open_order();
   void close_order(const error& reason);
   void close_gates(const error& reason);
@@ -144,8 +154,11 @@ private:
   spare_reserve spares_; ///< Empty if the world never forms beside hanging operations.
   std::shared_ptr<const std::vector<rank_context>> contexts_;
   formed_epoch now_;
-  pipelines failed_;  ///< The pipelines of retired_ that were retired last.
-  pipelines retired_; ///< Pipelines of failed epochs whose abort has not been started.
+  pipelines failed_;                          ///< The pipelines of retired_ that were retired last.
+  std::shared_ptr<rank_pipeline> prepared_;   ///< For a later epoch; null if none is prepared.
+  bool is_prepared_ = false;                  ///< Whether its communicator has formed.
+  std::shared_ptr<world_order> held_order_{}; ///< That of the drained epoch, with the requests that are held.
+  pipelines retired_;                         ///< Pipelines of failed epochs whose abort has not been started.
   bool has_newcomers_ = false;
   commit_sources commits_;
   bool is_order_over_ = false;                 ///< Whether the controller has closed the order to stop the world.

@@ -25,7 +25,9 @@ struct rank_report {
     late, ///< A request has no outcome at its deadline; this alone is not a failure.
     drained,
     released,
-    maintained
+    maintained,
+    prepared, ///< The communicator of a prepared epoch has formed.
+    held,     ///< The process's requests to the whole world have been answered, and later ones are held.
   };
   kind what = kind::formed;
   troupe::rank rank;

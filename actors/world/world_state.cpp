@@ -5,6 +5,7 @@
 #include <troupe/collectives/pipeline/fault_suspects.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -52,7 +53,9 @@ world_effects world_state::on_formed(epoch formed_in, const error& failure, std:
   }
   has_served_ = true;
   if (recovery_) recovery_->on_serving();
-  world_effects effects{world_effect::adopt{}, world_effect::announce{event()}};
+  const bool continues = std::exchange(held_, false);
+  if (!continues) since_ = epoch_;
+  world_effects effects{world_effect::adopt{continues}, world_effect::announce{event()}};
   if (std::exchange(retired_.unaborted, false)) effects.emplace_back(world_effect::abort_retired{});
   if (guided_) effects.emplace_back(world_effect::tell{formed_report{epoch_}});
   return effects;
@@ -130,7 +133,9 @@ world_effects world_state::on_stop() {
   if (std::exchange(quiescing_, false)) { // a world that stops forms no further epoch
     phase_ = world_phase::stopping;
     reason_ = {};
-    return {world_effect::announce{event()}};
+    world_effects effects = end_hold(stopping_error());
+    effects.emplace_back(world_effect::announce{event()});
+    return effects;
   }
   if (phase_ == world_phase::rebuilding || epoch_ == epoch{0}) {
     // Between two epochs only retired pipelines exist.
@@ -140,13 +145,22 @@ world_effects world_state::on_stop() {
                  .text = "the world was stopped while it was rebuilt after " + describe_reason(reason_)};
     retired_.next_after.reset();
     releasing_ = released_ = true;
-    return std::exchange(retired_.unaborted, false) ? world_effects{world_effect::abort_retired{}} : finish();
+    world_effects effects = end_hold(stopping_error());
+    world_effects last =
+        std::exchange(retired_.unaborted, false) ? world_effects{world_effect::abort_retired{}} : finish();
+    std::ranges::move(last, std::back_inserter(effects));
+    return effects;
   }
   if (phase_ == world_phase::forming) {
     reason.text = "the world was stopped while it was forming";
     return fail(std::move(reason));
   }
   return maintenance_ > 0 ? world_effects{} : close(std::move(reason));
+}
+
+world_effects world_state::end_hold(const error& reason) {
+  if (!std::exchange(held_, false)) return {};
+  return {world_effect::close_gates{reason}, world_effect::end_hold{reason}};
 }
 
 world_effects world_state::close(error reason) {
@@ -323,7 +337,8 @@ world_admission world_state::admission() const {
           .epoch = epoch_,
           .world_size = world_size_,
           .local_count = local_ranks_.size(),
-          .began_with = began_with_};
+          .began_with = began_with_,
+          .since = since_};
 }
 
 world_effects world_state::await_controller(error reason) {
@@ -332,7 +347,7 @@ world_effects world_state::await_controller(error reason) {
     end_try(reason);
   else
     attempts_.began = time_->now();
-  quiescing_ = false;
+  quiescing_ = held_ = false;
   world_effects effects = rebuild(std::move(reason), {.rung = recovery_rung::form_beside});
   // Abort at once and do not wait for it: a kernel that waits for a dead process's GPU would delay the next forming,
   // which continues beside the rest of the abort (docs/design/0038-membership-controller.md).
@@ -354,25 +369,33 @@ world_effects world_state::on_formation(const formation_directive& directive) {
   if (is_first) origins_ = local_ranks_;
   phase_ = world_phase::forming;
   expect_reports();
-  effects.emplace_back(world_effect::announce{event()});
+  if (!held_) effects.emplace_back(world_effect::announce{event()}); // else clients are not concerned
   effects.emplace_back(world_effect::form{.how = rung_, .directive = directive});
   return effects;
 }
 
 world_effects world_state::on_failure(const failure_directive& directive) {
   const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_;
-  if (directive.of != epoch_ || !serving) return {};
+  if (directive.of != epoch_) return {};
+  if (!serving) { // the epoch was drained, and held requests wait for the next one
+    if (held_) reason_ = directive.why;
+    world_effects effects = end_hold(phase_objection());
+    if (!effects.empty()) effects.emplace_back(world_effect::announce{event()});
+    return effects;
+  }
   return stop_requested_ ? fail_closed(directive.why) : await_controller(directive.why);
 }
 
 world_effects world_state::on_quiesce(const quiesce_directive& directive) {
   if (directive.of != epoch_ || phase_ != world_phase::ready || stop_requested_) return {};
   quiescing_ = true;
+  held_ = directive.is_planned;
   phase_ = world_phase::rebuilding;
   reason_ = directive.why;
   attempts_.began = time_->now();
   expect_reports();
-  world_effects effects{world_effect::close_gates{reason_}, world_effect::announce{event()}};
+  world_effects effects;
+  if (!held_) effects = {world_effect::close_gates{reason_}, world_effect::announce{event()}};
   drop_maintenance(effects, reason_);
   effects.emplace_back(world_effect::drain{});
   return effects;
@@ -384,13 +407,14 @@ world_effects world_state::on_quiet() {
   retired_.count += local_ranks_.size();
   rung_ = recovery_rung::form_beside;
   retired_.unaborted = true;
-  return {world_effect::fail{reason_}, world_effect::retire{}, world_effect::tell{drained_report{epoch_}}};
+  if (held_) return {world_effect::retire{}, world_effect::tell{drained_report{.of = epoch_}}};
+  return {world_effect::fail{reason_}, world_effect::retire{}, world_effect::tell{drained_report{.of = epoch_}}};
 }
 
 world_effects world_state::on_dismissed(error why) {
   if (phase_ == world_phase::failed || phase_ == world_phase::stopped || releasing_) return {};
   const bool has_pipelines = quiescing_ || (phase_ != world_phase::rebuilding && epoch_ != epoch{0});
-  quiescing_ = false;
+  quiescing_ = held_ = false;
   if (has_pipelines) return fail_closed(std::move(why));
   // Before the first epoch and between two epochs only retired pipelines exist. Clients of single ranks and sub-worlds
   // learn from here that the world does not form again.

@@ -30,8 +30,14 @@ struct form {
 struct tell {
   member_report what;
 };
-/// Give every collective actor its pipeline.
-struct adopt {};
+/// Give every collective actor its pipeline. \p continues: the requests that were held since on_quiesce() go on.
+struct adopt {
+  bool continues = false;
+};
+/// Refuse the requests that are held, and all that follow until the next epoch.
+struct end_hold {
+  error reason;
+};
 /// Announce an event to the subscribers.
 struct announce {
   world_event event;
@@ -80,7 +86,7 @@ using world_effects =
                              world_effect::close_gates, world_effect::fail, world_effect::abort, world_effect::retire,
                              world_effect::lose, world_effect::abort_retired, world_effect::rebuild_after,
                              world_effect::drain, world_effect::release, world_effect::leave, world_effect::maintain,
-                             world_effect::maintained, world_effect::drop_maintenance>>;
+                             world_effect::maintained, world_effect::drop_maintenance, world_effect::end_hold>>;
 
 struct world_admission;
 
@@ -135,6 +141,11 @@ public:
   [[nodiscard]] world_event event() const;
   [[nodiscard]] epoch current_epoch() const noexcept { return epoch_; }
   [[nodiscard]] bool is_forming() const noexcept { return phase_ == world_phase::forming; }
+  /// Returns whether requests are held for the next epoch (quiesce_directive::is_planned).
+  [[nodiscard]] bool is_held() const noexcept { return held_; }
+  /// Returns the first epoch since which the world has changed only by plan. A client that has acknowledged one since
+  /// has acknowledged the present one.
+  [[nodiscard]] epoch unbroken_since() const noexcept { return since_; }
   /// Returns how the world forms, or how it has formed last.
   [[nodiscard]] recovery_rung rung() const noexcept { return rung_; }
 
@@ -153,6 +164,7 @@ private:
   void end_try(error failure);
   void close_history();
   [[nodiscard]] world_effects fail_closed(error reason);
+  [[nodiscard]] world_effects end_hold(const error& reason);
   [[nodiscard]] world_effects on_retired_released();
   [[nodiscard]] world_effects finish();
   [[nodiscard]] world_effects close(error reason);
@@ -195,6 +207,8 @@ private:
   std::optional<world_recovery> recovery_; ///< Not of a guided world.
   const bool guided_;
   bool quiescing_ = false;  ///< Guided: whether another epoch forms next, without a fault.
+  bool held_ = false;       ///< Guided: see is_held().
+  epoch since_{};           ///< See unbroken_since().
   error unjudged_{};        ///< Guided: a fault, with its epoch, that needs a verdict.
   bool has_served_ = false; ///< Only a world that has formed once is formed again.
   retired_pipelines retired_;

@@ -203,6 +203,8 @@ public:
     ++head_;
     ++next_;
   }
+  /// Makes \p position that of the first request. Call it before that.
+  void begin_at(std::uint64_t position) noexcept { head_ = next_ = position; }
   /// Moves the head past empty positions.
   void skip_empty() noexcept {
     while (head_ != next_ && at(head_).one == nullptr) ++head_;

@@ -745,4 +745,30 @@ void sequencer::take_out(exchange& root, const verdict& why, sequencing_effects&
   for (exchange* one : members_) drop(one);
 }
 
+bool sequencer::can_hand_over(std::uint32_t world) const {
+  const world_table* const there = find_world(world);
+  if (there == nullptr || there->closed) return false;
+  const auto has_no_gap = [](lane_queue& one) {
+    for (std::uint64_t i = one.head(); i != one.next(); ++i)
+      if (one.at(i).one == nullptr) return false;
+    return one.withdrawn == 0;
+  };
+  return std::ranges::all_of(there->lanes,
+                             [&](const auto& at) { return !at || std::ranges::all_of(at->queues, has_no_gap); });
+}
+
+std::vector<sequencer::lane_position> sequencer::positions(std::uint32_t world, rank self) const {
+  std::vector<lane_position> all;
+  const world_table* const there = find_world(world);
+  if (there == nullptr || self.value() < 0 || self.value() >= there->size) return all;
+  for (const auto& at : there->lanes)
+    if (at) all.push_back({at->name, at->queues[static_cast<std::size_t>(self.value())].head()});
+  return all;
+}
+
+void sequencer::continue_at(std::uint32_t world, rank self, std::span<const lane_position> positions) {
+  for (const lane_position& one : positions)
+    lane_of(*worlds_[world], one.lane).queues[static_cast<std::size_t>(self.value())].begin_at(one.position);
+}
+
 } // namespace troupe

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <memory_resource>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -78,6 +79,20 @@ public:
   /// Handles the end of a rank's part in the world: refuses its waiting requests and those that need it, and all such
   /// requests that come later, with \p why. Requests that need only other ranks continue.
   void leave(std::uint32_t world, rank self, const error& why, sequencing_effects& effects);
+
+  /// The position of a rank's first request that has not been decided, in one lane.
+  struct lane_position {
+    troupe::lane lane{};
+    std::uint64_t position = 0;
+  };
+  /// Returns whether the undecided requests of \p world can be asked again in another sequencer, by more or fewer
+  /// ranks, and meet the same ones there: no lane remembers a withdrawn operation for ranks that have not asked for it,
+  /// and none has a refused request behind one that waits.
+  [[nodiscard]] bool can_hand_over(std::uint32_t world) const;
+  /// Returns where the lanes of \p self stand. Requires can_hand_over().
+  [[nodiscard]] std::vector<lane_position> positions(std::uint32_t world, rank self) const;
+  /// Makes the positions of \p self go on from those of another sequencer. Call it before the first request.
+  void continue_at(std::uint32_t world, rank self, std::span<const lane_position> positions);
 
   /// Refuses requests that have waited past their deadline, with a report of the missing ranks, and withdraws their
   /// operations as cancel() does.

@@ -110,6 +110,21 @@ public:
   /// latch of leave(); null if nothing needs to be waited for.
   virtual std::shared_ptr<latch> close(error why, bool for_good = true) = 0;
 
+  /// Holds the requests of this process to the whole world that come from now on, until resume() or hand_over(). Calls
+  /// \p quiet once, from any thread, when those before have been answered.
+  virtual void hold(std::function<void()> quiet) { quiet(); }
+  virtual void resume() {}
+  /// Checks an operation for the next epoch.
+  using operation_check = std::function<error(const operation& what)>;
+  /// Ends the order, which the controller has held (order_server::hold()), and asks \p next, in the same order, for all
+  /// that waits and for what is still asked here. A request of rank \p self that \p check refuses is refused there, at
+  /// all ranks that it needs. Turns, captures and requests of sub-worlds are refused with \p why.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the values
+  virtual void hand_over([[maybe_unused]] std::shared_ptr<world_order> next, [[maybe_unused]] rank self,
+                         [[maybe_unused]] operation_check check, error why) {
+    static_cast<void>(close(std::move(why)));
+  }
+
   /// Returns why the controller has closed the order of the epoch: later requests are refused, and the controller's
   /// directive to end the epoch follows. errc::none if it has not.
   [[nodiscard]] virtual error ending() const { return {}; }

@@ -27,6 +27,9 @@ public:
                 request_origin from, progress_record& progress, const communicator& peers);
 
   [[nodiscard]] const operation& what() const noexcept { return what_; }
+  /// Takes the operation, as take_reply() takes the reply.
+  [[nodiscard]] operation take_operation() noexcept { return std::move(what_); }
+  [[nodiscard]] call_site site() const noexcept { return site_; }
   /// Returns the events that its launch waits for on the device.
   [[nodiscard]] const std::vector<const event*>& ready() const noexcept { return ready_; }
   [[nodiscard]] bool is_staged() const noexcept { return is_staged_; }

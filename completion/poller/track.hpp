@@ -103,6 +103,9 @@ public:
   /// Answers a request that is done at its place in the order, without a launch: an agree. It is then never pushed.
   void answer(std::shared_ptr<const agreed_value> value, time_point now) noexcept;
 
+  /// Takes the reply of a request that is asked elsewhere instead. Call it before it is submitted, as a sole owner.
+  [[nodiscard]] reply_promise take_reply() noexcept { return std::move(reply_); }
+
   // Before it is shared ----------------------------------------------------------------------------------------------
   void accepted_at(time_point now) noexcept { times_.queued = now; }
 

@@ -74,11 +74,27 @@ void attached_drivers::tell(const world_report& now, epoch order) {
   }
 }
 
+void attached_drivers::hold() {
+  for (auto& one : all_) {
+    one.second.is_held = false;
+    all_.send(one, world_report{.of = ordered_, .is_held = true});
+  }
+}
+
+bool attached_drivers::are_held() {
+  return std::ranges::all_of(all_,
+                             [&](const auto& one) { return one.second.is_held || one.second.attached != ordered_; });
+}
+
 void attached_drivers::hear(session_id from, const process_message& what, time_point now, running_time running) {
   const auto found = all_.find(from);
   if (found == all_.end()) return;
   found->second.silence.end(running);
   if (std::holds_alternative<leave_notice>(what)) return forget(found);
+  if (const auto* const held = std::get_if<held_report>(&what)) {
+    if (held->of == found->second.attached) found->second.is_held = true;
+    return;
+  }
   const auto* const batch = std::get_if<order_batch>(&what);
   if (batch == nullptr || batch->of != found->second.attached) return;
   if (error why = order_.receive(found->second.where, batch->bytes, now)) refuse(found, std::move(why));

@@ -49,6 +49,10 @@ public:
   /// Sends the state of the world to all drivers. \p order: the epoch of the open order, to which drivers without a
   /// route are connected; 0 if no order is open.
   void tell(const world_report& now, epoch order);
+  /// Makes all drivers that are connected to the present order hold their requests (world_report::is_held).
+  void hold();
+  /// Returns whether all of them have answered the requests before.
+  [[nodiscard]] bool are_held();
 
 private:
   struct one_driver : peer_session {
@@ -56,6 +60,7 @@ private:
     std::optional<gate_connection> gate{};
     epoch attached{}; ///< The epoch in whose order it has a route.
     bool has_rings = false;
+    bool is_held = false; ///< It has answered hold().
   };
   using sessions = session_table<one_driver>;
 

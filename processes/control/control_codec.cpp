@@ -115,9 +115,14 @@ void fields(Wire& io, Message& what) {
     each(io, what.of, what.id);
   } else if constexpr (std::is_same_v<type, commits_report>) {
     each(io, what.of, what.told);
-  } else if constexpr (std::is_same_v<type, formed_report> || std::is_same_v<type, drained_report> ||
-                       std::is_same_v<type, id_wanted> || std::is_same_v<type, commits_wanted>) {
+  } else if constexpr (std::is_same_v<type, formed_report> || std::is_same_v<type, id_wanted> ||
+                       std::is_same_v<type, commits_wanted> || std::is_same_v<type, held_report> ||
+                       std::is_same_v<type, hold_directive> || std::is_same_v<type, drop_directive>) {
     each(io, what.of);
+  } else if constexpr (std::is_same_v<type, drained_report>) {
+    each(io, what.of, what.succeeded);
+  } else if constexpr (std::is_same_v<type, prepare_directive>) {
+    each(io, what.of, what.self, what.world_size, what.id, what.hosts, what.is_on_one_node);
   } else if constexpr (std::is_same_v<type, failed_report>) {
     each(io, what.of, what.why, what.blamed);
   } else if constexpr (std::is_same_v<type, order_batch>) {
@@ -139,7 +144,7 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, world_report>) {
     each(io, what.of, what.world_size);
     io.field(what.address);
-    each(io, what.is_ready, what.is_over, what.has_rings, what.reason, what.resume);
+    each(io, what.is_ready, what.is_held, what.is_over, what.has_rings, what.reason, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
     each(io, what.of, what.ranks, what.resume);
   } else if constexpr (std::is_same_v<type, claim_directive> || std::is_same_v<type, gate_notice>) {
@@ -149,7 +154,7 @@ void fields(Wire& io, Message& what) {
     nonnegative_field(io, what.limits.lead);
     each(io, what.limits.straggling, what.told, what.candidates);
   } else if constexpr (std::is_same_v<type, quiesce_directive>) {
-    each(io, what.of, what.why, what.decided);
+    each(io, what.of, what.why, what.decided, what.is_planned);
   } else {
     static_assert(std::is_same_v<type, failure_directive>);
     each(io, what.of, what.why);

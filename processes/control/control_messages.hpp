@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct shared_fact {
   std::string name;
   std::string value;
 };
+
+/// The name of a shared_fact: "yes" if epochs of the processes form beside others, and their order can be held.
+inline constexpr std::string_view fact_of_planned_changes = "planned changes";
 
 /// Process → controller: the first message.
 struct join_request {
@@ -95,7 +99,7 @@ struct gate_notice {
 
 using process_message =
     std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report, drained_report,
-                 order_batch, leave_notice, attach_request, serving_report, gate_notice>;
+                 order_batch, leave_notice, attach_request, serving_report, gate_notice, held_report>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -142,10 +146,13 @@ struct serve_directive {
 
 /// Controller → process without a rank: the state of the world, at first and when it changes.
 struct world_report {
-  epoch of;               ///< 0 before the first epoch.
-  int world_size = 0;     ///< The number of ranks in this epoch.
-  int address = 0;        ///< The process's address in this epoch's order, negative; 0 while there is no order.
-  bool is_ready = false;  ///< The ranks serve requests in this epoch.
+  epoch of;              ///< 0 before the first epoch.
+  int world_size = 0;    ///< The number of ranks in this epoch.
+  int address = 0;       ///< The process's address in this epoch's order, negative; 0 while there is no order.
+  bool is_ready = false; ///< The ranks serve requests in this epoch.
+  /// The world changes its ranks as planned: hold requests that come from now on until the next report, and answer with
+  /// a held_report when those before have been answered. What else the report says is to be ignored.
+  bool is_held = false;
   bool is_over = false;   ///< The world has ended, because of `reason`; errc::stopping: without a fault.
   bool has_rings = false; ///< Whether it has been sent rings for its requests in this epoch.
   error reason{};         ///< Why the world is not ready, or why the previous epoch ended.
@@ -155,6 +162,6 @@ struct world_report {
 using controller_message =
     std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted, formation_directive,
                  failure_directive, quiesce_directive, order_batch, fence_notice, stop_directive, claim_directive,
-                 serve_directive, world_report, lease_grant>;
+                 serve_directive, world_report, lease_grant, prepare_directive, hold_directive, drop_directive>;
 
 } // namespace troupe

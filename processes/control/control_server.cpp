@@ -69,10 +69,12 @@ void control_server::end_order() {
 void control_server::tick() {
   const time_point now = steady_now();
   if (gate_) gate_->drain(now);
+  state_.can_hold_order(can_hold_order());
   carry_out(state_.on_tick(boot_clock::now()));
   order_.expire(now);
   hear_of_order();
   watch_attached(running_now());
+  hold_if_quiet(); // a driver may have been detached
 }
 
 void control_server::process_ended(std::string_view name, std::int64_t pid, const std::string& how) {
@@ -81,6 +83,11 @@ void control_server::process_ended(std::string_view name, std::int64_t pid, cons
 
 void control_server::stop() {
   carry_out(state_.on_stop(boot_clock::now()));
+}
+
+void control_server::leave(int place, bool renumbers, std::function<void(const error& why)> answered) {
+  leaving_.emplace(place, std::move(answered));
+  carry_out(state_.on_leave_asked(place, renumbers, boot_clock::now()));
 }
 
 void control_server::fail(const error& why) const {
@@ -97,10 +104,16 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (!frame) return hooks_.refused(why);
   if (const auto* asked = std::get_if<join_request>(&frame->what)) return admit(from, *asked);
   if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
-  if (drivers_.contains(frame->session)) return drivers_.hear(frame->session, frame->what, steady_now(), running_now());
+  if (drivers_.contains(frame->session)) {
+    drivers_.hear(frame->session, frame->what, steady_now(), running_now());
+    return hold_if_quiet();
+  }
   if (const auto host = hosts_.find(frame->session); host != hosts_.end()) return hear_of_host(*host, frame->what);
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
+  if (const auto* drained = std::get_if<drained_report>(&frame->what))
+    if (const auto self = state_.rank_of(frame->session, drained->of))
+      order_.note_successes(*self, drained->of, drained->succeeded);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what);
       notice != nullptr && state_.has_member(frame->session))
     note_gate(sessions_.at(frame->session), notice->nonce);
@@ -143,7 +156,8 @@ void control_server::open_order(const control_effect::open_order& begun) {
   const epoch of = begun.of;
   const int world_size = begun.world_size;
   order_.learn(begun.told);
-  opening next{.of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size))};
+  opening next{
+      .of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size)), .before = begun.before};
   serve_directive asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
     const auto session = state_.session_of(rank{i});
@@ -193,10 +207,27 @@ void control_server::finish_opening() {
     host.index = hosts.size();
     hosts.push_back({.ranks = host.ranks, .send = hosts_.batch_sender_to(one, begun.of)});
   }
-  order_.open(begun.of, std::move(begun.routes), std::move(hosts));
+  order_.open(begun.of, std::move(begun.routes), std::move(hosts), begun.before);
   if (resume_) order_.learn(commits_of(*resume_, begun.of)); // in case that host and all ranks are lost
   if (begun.closed) order_.close(begun.closed, steady_now());
   carry_out(std::exchange(held_, {}));
+}
+
+bool control_server::can_hold_order() {
+  return is_ordering_ && !opening_ &&
+         std::ranges::none_of(hosts_, [&](const auto& one) { return one.second.served == opened_; });
+}
+
+void control_server::hold_if_quiet() {
+  is_holding_ = is_holding_ && state_.waits_for_order();
+  if (!is_holding_ || !drivers_.are_held()) return;
+  is_holding_ = false;
+  const bool is_held = can_hold_order() && order_.hold(steady_now());
+  if (is_held) {
+    is_ordering_ = false;
+    if (hooks_.order_closed) hooks_.order_closed(opened_);
+  }
+  carry_out(state_.on_order_held(is_held, boot_clock::now()));
 }
 
 void control_server::close_order(const error& why) {
@@ -296,6 +327,11 @@ controller_message control_server::mark(session_id to, const controller_message&
                    one.is_on_one_node = is_on_one_node_;
                    one.resume = resume_ ? resume_ : order_.points();
                  },
+                 [&](prepare_directive& one) {
+                   one.is_on_one_node = is_on_one_node_ && std::ranges::all_of(sessions_, [](const auto& each) {
+                                          return each.second.gate.has_value();
+                                        });
+                 },
                  [&](quiesce_directive& one) { one.decided = decided(one.of); },
                  [&](stop_directive& one) { one.decided = decided(state_.current_epoch()); },
                  [](auto&) {},
@@ -344,6 +380,7 @@ void control_server::tell_drivers(const control_event& event) {
   else if (!now.is_ready && !now.reason)
     refuse(errc::rebuilding, "the world is not ready: " + describe(event));
   if (now.is_ready) now.resume = resume_ ? resume_ : order_.points();
+  now.is_held = state_.is_switching();
   drivers_.tell(now, is_ordering_ && !opening_ && now.is_ready ? opened_ : epoch{});
 }
 
@@ -408,9 +445,18 @@ void control_server::carry_out(const control_effects& effects) {
                    },
                    [this](const control_effect::announce& one) { announce(one.event); },
                    [this](const control_effect::open_order& one) { open_order(one); },
+                   [this](const control_effect::hold_order&) {
+                     drivers_.hold();
+                     is_holding_ = true;
+                     hold_if_quiet();
+                   },
                    [this](const control_effect::close_order& one) { close_order(one.why); },
                    [this](const control_effect::leave_order& one) {
                      if (one.of == opened_) order_.release(one.self);
+                   },
+                   [this](const control_effect::left& one) {
+                     for (auto [at, end] = leaving_.equal_range(one.place); at != end; at = leaving_.erase(at))
+                       at->second(one.why);
                    },
                    [this](const control_effect::end& one) {
                      hosts_.send_to_all(stop_directive{.why = one.why});

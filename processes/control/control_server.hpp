@@ -94,6 +94,8 @@ public:
   void process_ended(std::string_view name, std::int64_t pid, const std::string& how);
   /// Asks all processes to finish their work and end.
   void stop();
+  /// Lets the process of \p place leave as planned (controller_state::on_leave_asked()). \p answered is called once.
+  void leave(int place, bool renumbers, std::function<void(const error& why)> answered);
   /// Handles the findings of the order service: lost ranks and late peers.
   void hear_of_order();
   /// Reports that the world has failed because the controller itself has. No other function may be called afterwards.
@@ -133,6 +135,10 @@ private:
   /// Opens the order, together with those services of other hosts that have answered.
   void finish_opening();
   void close_order(const error& why);
+  /// Returns whether nobody takes part in the present order but processes of ranks, and it is decided here.
+  [[nodiscard]] bool can_hold_order();
+  /// Holds the order as soon as the drivers hold their requests.
+  void hold_if_quiet();
   /// Handles the nonce that a process has sent to the gate of its host.
   void note_gate(process_connection& of, const ring_session& nonce);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
@@ -158,6 +164,7 @@ private:
     epoch of;
     std::vector<order_route> routes{};
     std::vector<rank> candidates{};
+    std::vector<std::optional<rank>> before{}; ///< See control_effect::open_order.
     running_time until{};
     error closed{}; ///< Why the epoch ended before its order began; errc::none if it has not.
   };
@@ -170,6 +177,8 @@ private:
   const control_sources sources_;
   epoch opened_{}; ///< The epoch of the order.
   bool is_ordering_ = false;
+  std::multimap<int, std::function<void(const error& why)>> leaving_; ///< The answers to leave(), by place.
+  bool is_holding_ = false;                                           ///< hold_if_quiet() waits for drivers.
   std::map<session_id, process_connection> sessions_;
   session_table<order_host> hosts_{hooks_.send};
   attached_drivers drivers_{order_, hooks_.send};

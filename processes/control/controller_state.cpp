@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -19,9 +20,20 @@ error loss_error(std::string text) {
   return {.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = std::move(text)};
 }
 
+error no(std::string text) {
+  return {.code = errc::invalid_argument, .text = std::move(text)};
+}
+
 /// The time to gather may begin anew at least this many times within recovery_terms::window, even if
 /// recovery_terms::rebuilds is smaller.
 constexpr std::size_t least_gatherings = 10;
+
+/// Limit for the ranks to finish their requests to the whole world before a planned change.
+constexpr nanoseconds hold_limit = std::chrono::seconds{5};
+/// A planned change that is given up is tried again after twice this delay, which doubles each time. When this has
+/// failed as often as stated, the world is quiesced instead.
+constexpr nanoseconds first_change_pause{std::chrono::milliseconds{250}};
+constexpr int most_given_up = 4;
 
 } // namespace
 
@@ -121,8 +133,8 @@ void controller_state::give_place(member& newcomer, const join_request& asked) {
 
 void controller_state::replace_away(int place, running_time now, control_effects& out) {
   // A present one would have kept the newcomer from its place.
-  const auto found =
-      std::ranges::find_if(members_, [&](const auto& one) { return !one.second.spare && one.second.place == place; });
+  const auto found = std::ranges::find_if(
+      members_, [&](const auto& one) { return !one.second.spare && !one.second.leaving && one.second.place == place; });
   if (found == members_.end()) return;
   is_joining_ = true;
   lose(found, loss_error("another process has taken the place of " + describe(found->second.who)), true, now, out);
@@ -151,7 +163,8 @@ const controller_state::member* controller_state::user_of_gpu(const process_iden
 
 const controller_state::member* controller_state::holder_of(int place, const process_identity* asker) const {
   for (const auto& [session, one] : members_)
-    if (!one.spare && !one.is_away && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker)))
+    if (!one.spare && !one.is_away && !one.leaving && one.place == place &&
+        (asker == nullptr || !is_same_process(one.who, *asker)))
       return &one;
   return nullptr;
 }
@@ -191,6 +204,11 @@ control_effects controller_state::on_message(session_id from, const process_mess
                  [](const serving_report&) {},
                  [](const gate_notice&) {},
                  [&](const id_offer& offer) {
+                   if (planned_ && offer.of == planned_->of && !planned_->id && is_in_change(from) &&
+                       planned_->ranks.at(from) == rank{0}) {
+                     planned_->id = offer.id;
+                     return prepare(out);
+                   }
                    if (offer.of != epoch_ || id_ || one.self != rank{0}) return;
                    id_ = offer.id;
                    form_if_due(now, out);
@@ -202,12 +220,16 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    form_if_due(now, out);
                  },
                  [&](const formed_report& report) {
+                   if (planned_ && report.of == planned_->of && planned_->at == planned_change::step::preparing)
+                     return note_step(from, now, out);
                    if (report.of != epoch_ || phase_ != control_phase::forming || !directed_) return;
                    one.reported = true;
                    if (!all_reported()) return;
                    if (!unreached_.empty()) return judge_links(now, out);
                    phase_ = control_phase::serving;
                    served_ = true;
+                   given_up_ = 0;
+                   is_switching_ = false;
                    recovery_.on_serving();
                    forget_links_of_ranks();
                    some_done_ = false;
@@ -225,6 +247,10 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    if (!all_reported()) return;
                    phase_ = control_phase::rebuilding;
                    advance(now, out);
+                 },
+                 [&](const held_report& report) {
+                   if (planned_ && report.of == epoch_ && planned_->at == planned_change::step::holding)
+                     note_step(from, now, out);
                  },
                  [&](const leave_notice& notice) {
                    if (!notice.why) return remove_finished(found, now, out);
@@ -258,6 +284,7 @@ void controller_state::fail(members::iterator which, const failed_report& report
     one.lease_until = {};
     return lose(which, std::move(why), false, now, out);
   }
+  if (planned_ && report.of == planned_->of) return drop_change(why, now, out);
   if (report.of != epoch_ || !one.self) return;
   if (phase_ == control_phase::forming) return on_forming_failed(one, std::move(why), report.blamed, now, out);
   if (phase_ == control_phase::serving && why.code == errc::deadline_exceeded) return on_hang(std::move(why), now, out);
@@ -305,7 +332,14 @@ control_effects controller_state::on_tick(boot_time real) {
     case control_phase::finishing:
     case control_phase::stopping:
     case control_phase::failed: break;
-    case control_phase::serving: advance(now, out); // a broken link may be due for another attempt
+    case control_phase::serving:
+      if (planned_ && now >= planned_->due)
+        drop_change({.code = errc::deadline_exceeded,
+                     .text = planned_->at == planned_change::step::preparing
+                                 ? "the communicators of the next epoch have not formed in time"
+                                 : "requests to the whole world have not been answered in time"},
+                    now, out);
+      advance(now, out); // a broken link, or a change that was given up, may be due for another attempt
   }
   return out;
 }
@@ -374,6 +408,9 @@ std::string controller_state::missing_text() const {
 control_effects controller_state::on_stop(boot_time) {
   control_effects out;
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) return out;
+  if (planned_) drop_change(stopping_error(), running_.last(), out);
+  keep_leavers(stopping_error(), out);
+  is_switching_ = false;
   phase_ = control_phase::stopping;
   reason_ = stopping_error();
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
@@ -407,10 +444,13 @@ void controller_state::advance(running_time now, control_effects& out) {
   const auto free = free_places();
   if (phase_ == control_phase::serving) {
     const bool can_grow = terms_.world_size - static_cast<int>(free.size()) > ranks_;
-    if (can_grow) quiesce(now, out);
+    const bool has_leaver =
+        std::ranges::any_of(members_, [](const auto& one) { return one.second.leaving && one.second.self; });
+    if (can_grow || has_leaver) change_ranks(now, out);
     return;
   }
   if (now < not_before_ || is_lease_running() || lacks_majority()) return;
+  if (planned_) return begin_epoch(now, out);
   const int present = terms_.world_size - static_cast<int>(free.size());
   const bool may_shrink = phase_ == control_phase::rebuilding && recovery_.suffices(present, terms_.world_size);
   if (free.empty() || may_shrink) begin_epoch(now, out);
@@ -450,14 +490,24 @@ void controller_state::fill_places(running_time now) {
 }
 
 void controller_state::begin_epoch(running_time now, control_effects& out) {
-  // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
-  epoch latest = std::max(epoch_, lost_epoch_);
-  for (const auto& [session, one] : members_) latest = std::max(latest, one.last_epoch);
-  for (auto& [session, one] : members_)
-    if (one.joined_in == epoch_) one.joined_in = latest;
-  epoch_ = latest.next();
+  const auto change = std::exchange(planned_, std::nullopt);
+  const epoch latest = change ? change->before : latest_epoch();
+  const epoch next = change ? change->of : latest.next();
+  const auto takes_part = [&](const auto& one) {
+    return change ? change->ranks.contains(one.first) : !one.second.spare && !one.second.leaving;
+  };
+  std::map<int, std::optional<rank>> before; // the present rank of each process that takes part, by its place
+  for (auto& one : members_) {
+    if (takes_part(one)) before.emplace(*one.second.place, one.second.self);
+    if (one.second.joined_in == epoch_) one.second.joined_in = takes_part(one) ? latest : next;
+    one.second.self.reset();
+  }
+  before_.clear();
+  if (std::exchange(is_held_, false))
+    for (const auto& one : before) before_.push_back(one.second);
+  epoch_ = next;
   phase_ = control_phase::forming;
-  id_.reset();
+  id_ = change ? change->id : std::nullopt;
   directed_ = false;
   unreached_.clear();
   hanging_.reset();
@@ -467,8 +517,8 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   gatherings_.renew();
   due_ = later(now, terms_.form);
   std::map<int, member*> by_place;
-  for (auto& [session, one] : members_)
-    if (!one.spare) by_place[*one.place] = &one;
+  for (auto& one : members_)
+    if (takes_part(one)) by_place[*one.second.place] = &one.second;
   ranks_ = 0;
   for (const auto& [place, one] : by_place) {
     one->self = rank{ranks_++};
@@ -477,7 +527,7 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   announce(out);
   if (ranks_ == 1)
     id_ = unique_id{};
-  else
+  else if (!id_)
     out.emplace_back(control_effect::send{*session_of(rank{0}), id_wanted{epoch_}});
   for (auto& [session, one] : members_) { // also those without a rank: they may have been ranks before
     one.has_told = false;
@@ -520,13 +570,64 @@ void controller_state::form_if_due(running_time now, control_effects& out) {
     directive.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
     directive.has_newcomers = directive.has_newcomers || one.joined_in.next() == epoch_;
   }
-  out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits()});
+  out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits(), std::exchange(before_, {})});
   for (auto& [session, one] : members_) {
     if (!one.self) continue;
     directive.self = *one.self;
     out.emplace_back(control_effect::send{session, directive});
     grant(session, one, out);
   }
+  dismiss_leavers(out);
+}
+
+void controller_state::dismiss_leavers(control_effects& out) const {
+  for (const auto& [session, one] : members_) {
+    if (!one.leaving || one.self) continue;
+    out.emplace_back(control_effect::send{session, stop_directive{stopping_error()}});
+    out.emplace_back(control_effect::left{*one.place, {}});
+  }
+}
+
+void controller_state::keep_leavers(const error& why, control_effects& out) {
+  for (auto& [session, one] : members_)
+    if (one.self && std::exchange(one.leaving, false)) out.emplace_back(control_effect::left{*one.place, why});
+}
+
+error controller_state::objection_to_leave(int place, bool renumbers) {
+  if (phase_ != control_phase::serving)
+    return no("the world does not serve now (" + std::string{to_string(phase_)} + "): ask again when it does");
+  const member* const one = holder_of(place);
+  if (one == nullptr || !one->self)
+    return no("no process has place " + std::to_string(place) + ", or it leaves already");
+  const auto can_take_it = [&](const auto& other) {
+    return other.second.spare && user_of_gpu(other.second.who) == nullptr && !is_cut_off(other.second, running_.last());
+  };
+  if (std::ranges::any_of(members_, can_take_it)) return {};
+  const int present = terms_.world_size - static_cast<int>(free_places().size()) - 1;
+  if (present < 1 || !recovery_.suffices(present, terms_.world_size))
+    return no("the world would have " + std::to_string(present) + " of " + std::to_string(terms_.world_size) +
+              " ranks, which its policy does not allow: start a process that stands by (TROUPE_SPARE=1) first");
+  if (!renumbers && one->self->value() + 1 < ranks_)
+    return no("the ranks behind rank " + to_string(*one->self) +
+              " would get other numbers: let the last one leave, start a process that stands by, or allow it");
+  return {};
+}
+
+control_effects controller_state::on_leave_asked(int place, bool renumbers, boot_time real) {
+  control_effects out;
+  const running_time now = read_clock(real);
+  if (error why = objection_to_leave(place, renumbers)) {
+    out.emplace_back(control_effect::left{place, std::move(why)});
+    return out;
+  }
+  const auto found = std::ranges::find_if(
+      members_, [&](const auto& one) { return !one.second.spare && one.second.self && one.second.place == place; });
+  if (planned_) drop_change({.code = errc::busy, .text = "another change was asked for"}, now, out);
+  given_up_ = 0;
+  next_change_ = now;
+  found->second.leaving = true;
+  advance(now, out);
+  return out;
 }
 
 void controller_state::quiesce(running_time now, control_effects& out) {
@@ -538,9 +639,103 @@ void controller_state::quiesce(running_time now, control_effects& out) {
   for (auto& [session, one] : members_) one.reported = false;
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
-  out.emplace_back(control_effect::close_order{reason_});
-  send_to_ranks(quiesce_directive{epoch_, reason_}, out);
+  if (!is_held_) out.emplace_back(control_effect::close_order{reason_});
+  send_to_ranks(quiesce_directive{.of = epoch_, .why = reason_, .is_planned = is_held_}, out);
   announce(out);
+}
+
+epoch controller_state::latest_epoch() const {
+  // A restarted controller continues from the latest epoch that any process knows: a process forms only later ones.
+  epoch latest = std::max({epoch_, lost_epoch_, tried_});
+  for (const auto& [session, one] : members_) latest = std::max(latest, one.last_epoch);
+  return latest;
+}
+
+bool controller_state::can_plan(std::size_t next_ranks) const {
+  return can_hold_ && given_up_ < most_given_up && ranks_ > 1 && next_ranks > 1 &&
+         agreed_value(fact_of_planned_changes) == "yes";
+}
+
+void controller_state::change_ranks(running_time now, control_effects& out) {
+  if (planned_) return;
+  std::map<int, session_id> by_place;
+  for (const auto& [session, one] : members_)
+    if (!one.spare && !one.leaving) by_place.emplace(*one.place, session);
+  const int next_ranks = static_cast<int>(by_place.size());
+  if (!recovery_.suffices(next_ranks, terms_.world_size))
+    return keep_leavers(no("only " + std::to_string(next_ranks) + " ranks would remain now"), out);
+  if (!can_plan(by_place.size())) return quiesce(now, out);
+  if (now < next_change_ || is_lease_running()) return;
+  const epoch latest = latest_epoch();
+  planned_change change{.before = latest, .of = latest.next(), .due = later(now, terms_.form)};
+  for (const auto& [place, session] : by_place)
+    change.ranks.emplace(session, rank{static_cast<int>(change.ranks.size())});
+  tried_ = change.of;
+  out.emplace_back(control_effect::send{by_place.begin()->second, id_wanted{change.of}});
+  planned_ = std::move(change);
+}
+
+void controller_state::prepare(control_effects& out) const {
+  prepare_directive directive{
+      .of = planned_->of, .self = {}, .world_size = static_cast<int>(planned_->ranks.size()), .id = *planned_->id};
+  directive.hosts.resize(planned_->ranks.size());
+  for (const auto& [session, self] : planned_->ranks)
+    directive.hosts[static_cast<std::size_t>(self.value())] = members_.at(session).who.host;
+  for (const auto& [session, self] : planned_->ranks) {
+    directive.self = self;
+    out.emplace_back(control_effect::send{session, directive});
+  }
+}
+
+void controller_state::note_step(session_id from, running_time now, control_effects& out) {
+  planned_->reported.insert(from);
+  if (planned_->at == planned_change::step::preparing) {
+    if (planned_->reported.size() < planned_->ranks.size()) return;
+    return hold(now, out);
+  }
+  const auto is_missing = [&](const auto& one) { return one.second.self && !planned_->reported.contains(one.first); };
+  if (std::ranges::any_of(members_, is_missing)) return;
+  waits_for_order_ = true;
+  out.emplace_back(control_effect::hold_order{epoch_});
+}
+
+void controller_state::hold(running_time now, control_effects& out) {
+  planned_->at = planned_change::step::holding;
+  planned_->reported.clear();
+  planned_->due = later(now, hold_limit);
+  send_to_ranks(hold_directive{epoch_}, out);
+}
+
+control_effects controller_state::on_order_held(bool is_held, boot_time real) {
+  control_effects out;
+  const running_time now = read_clock(real);
+  if (!std::exchange(waits_for_order_, false)) return out;
+  if (is_held) {
+    is_switching_ = true;
+    planned_->at = planned_change::step::draining;
+    is_held_ = true;
+    quiesce(now, out);
+  } else {
+    drop_change({.code = errc::busy,
+                 .text = "a rank has withdrawn a request that its peers may still ask for, or ranks have other orders "
+                         "than the controller's"},
+                now, out);
+  }
+  return out;
+}
+
+void controller_state::drop_change(const error& why, running_time now, control_effects& out) {
+  const planned_change change = *std::exchange(planned_, std::nullopt);
+  waits_for_order_ = false;
+  for (const auto& [session, one] : members_)
+    if (one.self || change.ranks.contains(session))
+      out.emplace_back(control_effect::send{session, drop_directive{change.of}});
+  ++given_up_;
+  next_change_ = later(now, std::min(terms_.link_retry, (1 << given_up_) * first_change_pause));
+  control_event told = event();
+  told.reason = why;
+  told.reason.text = "the world goes on without a planned change: " + why.text;
+  out.emplace_back(control_effect::announce{std::move(told)});
 }
 
 bool controller_state::is_anyone_away() const {
@@ -583,7 +778,10 @@ control_effects controller_state::on_session_lost(session_id which, session_end 
   // It took this controller's pause for its loss, and connects again. If it does not, its silence is noticed.
   one.is_away = true;
   why.text += " while the controller did not run";
-  if (one.self) fail_epoch({.why = std::move(why)}, now, out);
+  if (one.self)
+    fail_epoch({.why = std::move(why)}, now, out);
+  else if (is_in_change(which))
+    drop_change(why, now, out);
   return out;
 }
 
@@ -613,6 +811,8 @@ void controller_state::remove_finished(members::iterator which, running_time now
   if (was_needed && !nobody_works)
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
+  if (planned_) drop_change(stopping_error(), now, out);
+  if (which->second.self) keep_leavers(stopping_error(), out);
   // Emit this before the confirmation: afterwards the process may end, which must not count as a loss.
   if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});
   // Confirms the leave_notice: the process may end.
@@ -643,7 +843,10 @@ void controller_state::lose(members::iterator which, error why, bool kill, runni
   if (!gone.is_away) fenced_[which->first] = why;
   if (gone.self) out.emplace_back(control_effect::leave_order{epoch_, *gone.self});
   out.emplace_back(control_effect::send{which->first, fence_notice{ended_session(why)}});
+  const bool is_needed = is_in_change(which->first);
   members_.erase(which);
+  if (planned_ && (is_needed || gone.self)) drop_change(why, now, out);
+  if (gone.leaving) out.emplace_back(control_effect::left{*gone.place, {}});
   if (kill) out.emplace_back(control_effect::kill_process{gone.who});
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) {
     if (members_.empty()) out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
@@ -671,6 +874,9 @@ void controller_state::fail_epoch(world_fault fault, running_time now, control_e
   // Those that have finished can only be replaced.
   fault.loses = lost || phase_ == control_phase::finishing ? fault_loss::process : fault_loss::nothing;
   if (!detected_) detected_ = now;
+  if (planned_) drop_change(why, now, out);
+  keep_leavers(why, out);
+  is_held_ = is_switching_ = false;
   out.emplace_back(control_effect::close_order{why});
   send_to_ranks(failure_directive{epoch_, why}, out);
   for (auto& [session, one] : members_) {
@@ -688,6 +894,7 @@ void controller_state::fail_epoch(world_fault fault, running_time now, control_e
 }
 
 void controller_state::give_up(error why, control_effects& out) {
+  is_switching_ = false;
   phase_ = control_phase::failed;
   reason_ = std::move(why);
   for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, stop_directive{reason_}});
@@ -696,10 +903,6 @@ void controller_state::give_up(error why, control_effects& out) {
 }
 
 namespace {
-
-error no(std::string text) {
-  return {.code = errc::invalid_argument, .text = std::move(text)};
-}
 
 /// Compares in constant time, so that a token cannot be guessed character by character. \p one is not empty.
 bool is_same_secret(std::string_view one, std::string_view other) noexcept {

@@ -59,6 +59,13 @@ struct open_order {
   epoch of;
   int world_size = 0;
   told_commits told{}; ///< The commits that the processes know.
+  /// The rank of the previous epoch that each rank was, if any; empty unless the order of that epoch was held.
+  std::vector<std::optional<rank>> before{};
+};
+/// Stops deciding the order of the epoch, so that the next one continues it (order_server::hold()). The owner calls
+/// on_order_held() with the result. It is the last effect of a call.
+struct hold_order {
+  epoch of;
 };
 /// Stops ordering; waiting requests are refused with \p why.
 struct close_order {
@@ -69,6 +76,11 @@ struct leave_order {
   epoch of;
   rank self;
 };
+/// Answers controller_state::on_leave_asked(): the process of this place is no rank any more, or why it stays one.
+struct left {
+  int place;
+  error why;
+};
 /// Reports that the world has ended and waits for no further process.
 struct end {
   error why;
@@ -78,7 +90,8 @@ struct end {
 using control_effects =
     std::vector<std::variant<control_effect::send, control_effect::close_session, control_effect::kill_process,
                              control_effect::request_process, control_effect::announce, control_effect::open_order,
-                             control_effect::close_order, control_effect::leave_order, control_effect::end>>;
+                             control_effect::hold_order, control_effect::close_order, control_effect::leave_order,
+                             control_effect::left, control_effect::end>>;
 
 /// Implements the membership decisions of a controller as a state machine whose calls return effects.
 /// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.
@@ -107,8 +120,21 @@ public:
   /// Notes that an operation between these two ranks of the present epoch does not end, although both have launched it.
   /// Call it before on_message() with the failed_report about that.
   void suspect_link(rank one, rank other);
+  /// Handles the result of control_effect::hold_order.
+  [[nodiscard]] control_effects on_order_held(bool is_held, boot_time real);
+  /// Returns whether the result of control_effect::hold_order is awaited.
+  [[nodiscard]] bool waits_for_order() const noexcept { return waits_for_order_; }
+  /// Returns whether the world is between the hold of its order and the next epoch that serves, without a fault.
+  [[nodiscard]] bool is_switching() const noexcept { return is_switching_; }
+  /// Sets whether the order of the world can be held (control_effect::hold_order). If not, the world is quiesced before
+  /// it forms with more ranks.
+  void can_hold_order(bool can) noexcept { can_hold_ = can; }
   [[nodiscard]] control_effects on_tick(boot_time real);
   [[nodiscard]] control_effects on_stop(boot_time now);
+  /// Lets the rank of \p place leave as planned; answered by control_effect::left. A process that stands by takes the
+  /// place, or the world goes on with fewer ranks. Refused (invalid_argument) if there is no such rank, if too few
+  /// would remain, or, without \p renumbers, if ranks behind it would get other numbers.
+  [[nodiscard]] control_effects on_leave_asked(int place, bool renumbers, boot_time now);
   /// Returns the present time of this controller's running_clock.
   [[nodiscard]] running_time read_clock(boot_time now);
 
@@ -141,6 +167,7 @@ private:
     epoch last_epoch{};         ///< The latest that it was part of when it joined.
     told_commits told{};        ///< Its latest commits_report.
     bool has_told = false;      ///< Whether it has sent that for the forming epoch.
+    bool leaving = false;       ///< Whether it is to leave as planned: see on_leave_asked().
     bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
     std::uint64_t beat = 0;     ///< The number of its latest heartbeat.
     bool was_granted = false;   ///< Whether it has been sent a lease_grant since the latest heartbeat to all.
@@ -162,6 +189,22 @@ private:
     running_time at{};
     nanoseconds wait{};
     bool hangs = false; ///< Epochs form over it, and then hang: that one forms does not show that it is repaired.
+  };
+
+  /// A change of the ranks that is prepared beside the present epoch (docs/design/0117-planned-change.md).
+  struct planned_change {
+    enum class step : std::uint8_t {
+      preparing, ///< The ranks of the next epoch create their communicators. The present one serves.
+      holding,   ///< The ranks of the present one finish their requests to the whole world. Others are served.
+      draining,  ///< The order is held, and what was released finishes.
+    };
+    epoch before; ///< The latest epoch that any process knew.
+    epoch of;
+    std::map<session_id, rank> ranks{};
+    std::optional<unique_id> id{};
+    std::set<session_id> reported{}; ///< Those that have done the present step.
+    step at = step::preparing;
+    running_time due{};
   };
 
   /// Ends the silence of the member behind \p from, and returns the member. A process whose session has ended is sent a
@@ -221,6 +264,26 @@ private:
   /// Keeps what \p gone knew, in case no other process knows it.
   void keep_commits(const member& gone);
   void quiesce(running_time now, control_effects& out);
+
+  // Planned changes.
+  /// Returns whether the ranks can change without refusing requests: the processes agree on an order that can be held,
+  /// and their communicators form beside others.
+  [[nodiscard]] bool can_plan(std::size_t next_ranks) const;
+  /// Begins to form with the ranks that the world is to have: prepares that, or quiesces if it cannot.
+  void change_ranks(running_time now, control_effects& out);
+  [[nodiscard]] error objection_to_leave(int place, bool renumbers);
+  /// Ends the processes that are to leave, once they are no ranks any more.
+  void dismiss_leavers(control_effects& out) const;
+  /// Answers that the ranks that are to leave stay, because of \p why.
+  void keep_leavers(const error& why, control_effects& out);
+  void prepare(control_effects& out) const;
+  /// Handles that the process behind \p from has done the present step of the change.
+  void note_step(session_id from, running_time now, control_effects& out);
+  void hold(running_time now, control_effects& out);
+  /// Gives the change up because of \p why. The world serves on, and tries again later.
+  void drop_change(const error& why, running_time now, control_effects& out);
+  [[nodiscard]] bool is_in_change(session_id one) const { return planned_ && planned_->ranks.contains(one); }
+  [[nodiscard]] epoch latest_epoch() const;
   void give_up(error why, control_effects& out);
 
   // Broken links: decide which link is broken and which ranks are excluded.
@@ -262,17 +325,26 @@ private:
   control_phase phase_ = control_phase::gathering;
   epoch epoch_{0};
   int ranks_ = 0;
-  std::optional<unique_id> id_{}; ///< The epoch's unique id, once it has arrived.
-  bool directed_ = false;         ///< Whether the ranks have been directed to form the epoch.
-  told_commits lost_commits_{};   ///< The latest that processes knew which have left.
-  epoch lost_epoch_{};            ///< The latest that such a process was part of when it joined.
-  bool served_ = false;           ///< Whether any epoch has served.
-  bool some_done_ = false;        ///< Whether a rank of the latest epoch that served has finished its work.
-  std::set<int> wanted_;          ///< Places for which request_process has been emitted in this rebuild.
+  std::vector<std::optional<rank>> before_{}; ///< See control_effect::open_order.
+  std::optional<unique_id> id_{};             ///< The epoch's unique id, once it has arrived.
+  bool directed_ = false;                     ///< Whether the ranks have been directed to form the epoch.
+  told_commits lost_commits_{};               ///< The latest that processes knew which have left.
+  epoch lost_epoch_{};                        ///< The latest that such a process was part of when it joined.
+  bool served_ = false;                       ///< Whether any epoch has served.
+  bool some_done_ = false;                    ///< Whether a rank of the latest epoch that served has finished its work.
+  std::set<int> wanted_;                      ///< Places for which request_process has been emitted in this rebuild.
   error reason_{};
   running_time due_;          ///< Deadline of the present phase.
   running_time not_before_{}; ///< Earliest time of the next epoch.
-  running_time spoke_{};      ///< Time of the last heartbeat to all processes.
+  bool can_hold_ = false;     ///< See can_hold_order().
+  bool waits_for_order_ = false;
+  bool is_switching_ = false;
+  bool is_held_ = false; ///< Whether the order of the present epoch is held.
+  std::optional<planned_change> planned_{};
+  epoch tried_{};              ///< The latest epoch that was prepared: its number is not used again.
+  int given_up_ = 0;           ///< Number of changes given up since the last epoch began.
+  running_time next_change_{}; ///< Earliest time of the next change.
+  running_time spoke_{};       ///< Time of the last heartbeat to all processes.
   std::optional<running_time> detected_{};
   world_recovery recovery_;
   recovery_budget gatherings_; ///< Of processes that join an empty world, since the last epoch began.

@@ -36,7 +36,15 @@ void driver_session::hear(const world_report& report) {
     suspend(report.reason);
     return rejoin();
   }
+  if (report.is_held) {
+    if (order_ && opened_ != epoch{}) is_to_hold_ = !std::exchange(is_held_, true);
+    return;
+  }
   const bool has_order = report.address < 0 && !report.is_over;
+  if (std::exchange(is_held_, false)) {
+    if (has_order && report.of != opened_ && order_) return continue_in(report);
+    is_to_resume_ = order_ && report.of == opened_;
+  }
   if (opened_ != epoch{} && (!has_order || report.of != opened_))
     end_order(report.reason ? report.reason
                             : error{.code = errc::rebuilding, .text = "the world has begun another epoch"});
@@ -49,6 +57,18 @@ void driver_session::hear(const world_report& report) {
     change(world_phase::stopped);
   else
     change(report.is_ready && order_ ? world_phase::ready : unready());
+}
+
+void driver_session::continue_in(const world_report& report) {
+  const auto before = std::exchange(order_, nullptr);
+  rings_.retire();
+  open(report);
+  next_ = std::exchange(order_, before);
+  state_.epoch = report.of;
+  state_.world_size = report.world_size;
+  state_.reason = report.reason;
+  state_.resume = report.resume;
+  change(report.is_ready ? world_phase::ready : unready());
 }
 
 void driver_session::open(const world_report& report) {
@@ -81,6 +101,8 @@ void driver_session::end_order(const error& why) {
   opened_ = {};
   rings_.retire();
   if (order_) ended_.emplace_back(std::exchange(order_, nullptr), why);
+  if (next_) ended_.emplace_back(std::exchange(next_, nullptr), why);
+  is_held_ = is_to_hold_ = is_to_resume_ = false;
 }
 
 void driver_session::suspend(const error& why) {
@@ -92,17 +114,41 @@ void driver_session::suspend(const error& why) {
 
 void driver_session::settle() {
   decltype(ended_) ended;
+  std::shared_ptr<attached_order> order, next;
+  bool is_to_hold = false, is_to_resume = false;
+  epoch of{};
   {
     const std::lock_guard lock{mutex_};
     ended = std::exchange(ended_, {});
+    order = order_;
+    next = next_;
+    of = opened_;
+    is_to_hold = std::exchange(is_to_hold_, false);
+    is_to_resume = std::exchange(is_to_resume_, false);
   }
-  for (const auto& [order, why] : ended) order->close(why); // without the lock: a client may ask again
+  if (is_to_hold)
+    order->peers()->hold([weak = weak_from_this(), of] {
+      const auto self = weak.lock();
+      if (!self) return;
+      const std::lock_guard lock{self->mutex_};
+      self->send(held_report{of});
+    });
+  if (is_to_resume) order->peers()->resume();
+  if (next) {
+    order->peers()->hand_over(next->peers());
+    const std::lock_guard lock{mutex_};
+    if (next_ == next) {
+      order_ = std::exchange(next_, nullptr);
+      ended.emplace_back(order, error{.code = errc::rebuilding, .text = "the world has begun another epoch"});
+    }
+  }
+  for (const auto& [gone, why] : ended) gone->close(why); // without the lock: a client may ask again
   tell_news();
 }
 
 bool driver_session::follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) {
   if (of != opened_ || !order_) return true;
-  const auto order = order_;
+  const auto order = next_ ? next_ : order_;
   lock.unlock();
   const error why = order->receive(batch);
   if (why) lose_order(of, why);

@@ -103,6 +103,8 @@ private:
   void settle() override;
 
   void hear(const world_report& report);
+  /// Begins to use the order of the next epoch, to which the requests that are held are passed on by settle().
+  void continue_in(const world_report& report);
   void open(const world_report& report);
   void end_order(const error& why);
   /// Ends the order, and reports that the world is not ready because of \p why.
@@ -125,7 +127,11 @@ private:
   epoch opened_{};                                                         ///< The epoch of order_.
   epoch_rings rings_;                                                      ///< Those of the present epoch.
   std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until settle().
-  bool hears_agreed_ = false;                                              ///< See hear_agreed().
+  std::shared_ptr<attached_order> next_{}; ///< Replaces order_ in settle(): see continue_in().
+  bool is_to_hold_ = false;                ///< settle() begins to hold requests.
+  bool is_held_ = false;                   ///< Requests are held, for the next epoch or until a report says otherwise.
+  bool is_to_resume_ = false;              ///< settle() ends that.
+  bool hears_agreed_ = false;              ///< See hear_agreed().
   std::atomic<std::uint64_t> last_ticket_{0};
   std::atomic<bool> has_lent_{false}; ///< Whether memory or a plan was requested, whose lease must be renewed.
   running_time renewed_{};

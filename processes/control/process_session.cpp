@@ -74,6 +74,9 @@ void process_session::hear(controller_message& what) {
                    services_.deliver({std::move(directive)});
                    release_held(true);
                  },
+                 [&](prepare_directive& directive) { services_.deliver({std::move(directive)}); },
+                 [&](const hold_directive& directive) { services_.deliver({directive}); },
+                 [&](const drop_directive& directive) { services_.deliver({directive}); },
                  [&](quiesce_directive& directive) { deliver_after(std::move(directive)); },
                  [&](const fence_notice& notice) { end(notice.why); },
                  [&](stop_directive& directive) { deliver_after(std::move(directive)); },

@@ -59,6 +59,11 @@ std::string without_origin(std::string version) {
   return version;
 }
 
+/// Returns whether a communicator of \p backend may form beside one that is in use. For NCCL it has not been measured.
+bool forms_beside_work(std::string_view backend) {
+  return backend == "mock" || backend == "gloo";
+}
+
 void leave_soon(const error& why) {
   log_warning("this process ends in " + std::to_string(exit_delay_when_removed.count()) +
               " ms, so that another can take its place: " + to_string(why));
@@ -99,6 +104,11 @@ join_request describe_process(const configuration& settings, driver& api, const 
                 {"backend", std::string{collectives.name()}},
                 {"version of the backend", without_origin(collectives.version())},
                 {"driver", api.version()},
+                {std::string{fact_of_planned_changes}, settings.control.planned_changes &&
+                                                               settings.ordering == ordering::agreed &&
+                                                               forms_beside_work(collectives.name())
+                                                           ? "yes"
+                                                           : "no"},
                 // which compose operations over nodes
                 {"package backends", find_backends_package() != nullptr ? "linked" : "not linked"}};
   std::ranges::move(shared_settings(settings, collectives.name()), std::back_inserter(made.facts));
@@ -156,9 +166,12 @@ controlled_membership::controlled_membership(join_request who, const configurati
   process_services services{
       .deliver =
           [world = world_, note = selected.note_hosts, meetings = selected.meetings](controller_directive what) {
-            const auto* const directive = std::get_if<formation_directive>(&what.what);
-            if (meetings && directive != nullptr) meetings->note_node(directive->id, directive->is_on_one_node);
-            if (note && directive != nullptr && !directive->hosts.empty()) note(directive->id, directive->hosts);
+            const auto note_places = [&](const auto& directive) {
+              if (meetings) meetings->note_node(directive.id, directive.is_on_one_node);
+              if (note && !directive.hosts.empty()) note(directive.id, directive.hosts);
+            };
+            if (const auto* const formation = std::get_if<formation_directive>(&what.what)) note_places(*formation);
+            if (const auto* const ahead = std::get_if<prepare_directive>(&what.what)) note_places(*ahead);
             world->hear(std::move(what));
           },
       .make_id =

@@ -137,7 +137,11 @@ std::shared_ptr<ordered_rank> order_connection::find(std::uint64_t world) const 
 }
 
 void order_connection::ask(const std::shared_ptr<ordered_rank>& of, lane_request asked) {
-  undecided_ask made{.of = of, .where = asked.where, .client = asked.client, .position = asked.position};
+  undecided_ask made{.of = of,
+                     .where = asked.where,
+                     .client = asked.client,
+                     .position = asked.position,
+                     .objection = std::move(asked.objection)};
   made.call = of->pipeline->prepare({.name = asked.name,
                                      .what = std::move(asked.what),
                                      .deadline = asked.deadline,
@@ -146,20 +150,20 @@ void order_connection::ask(const std::shared_ptr<ordered_rank>& of, lane_request
                                      .site = asked.site},
                                     time_->now());
   if (!std::holds_alternative<agree>(made.call->what())) made.give_up = later(made.call->deadline(), controller_grace);
-  queue_.run([this, made = std::move(made), deadline = asked.deadline,
-              objection = std::move(asked.objection)]() mutable { take(std::move(made), deadline, objection.get()); });
+  queue_.run([this, made = std::move(made), deadline = asked.deadline]() mutable { take(std::move(made), deadline); });
 }
 
-void order_connection::take(undecided_ask asked, nanoseconds deadline, const error* objection) {
+void order_connection::take(undecided_ask asked, nanoseconds deadline) {
   ordered_rank& of = *asked.of;
+  if (next_ && &of == whole_.get()) return pass_on(std::move(asked));
   if (!is_closed() && !of.is_closing.load(std::memory_order_acquire)) {
     const operation& what = asked.call->what();
     request_facts facts = fused_.mode == fusion::free ? examine(of, what) : request_facts{};
     if (!of.registered.empty()) facts.places = digest_of_places(what, of.registered);
     out_.select(of.world);
-    if (objection != nullptr) facts = {};
-    if (error refusal =
-            out_.ask(what, asked.where, asked.client, asked.position, deadline, facts, std::nullopt, objection)) {
+    if (asked.objection) facts = {};
+    if (error refusal = out_.ask(what, asked.where, asked.client, asked.position, deadline, facts, std::nullopt,
+                                 asked.objection.get())) {
       of.examiner.forget(asked_ + 1);
       refusal.rank = of.pipeline->self();
       return asked.call->fail(std::move(refusal));
@@ -211,6 +215,14 @@ void order_connection::run_open(Task task) {
 
 void order_connection::write(const std::shared_ptr<ordered_rank>& of, request_record record) {
   run_open([this, of, record = std::move(record)] { records_of(*of).add(record); });
+}
+
+void order_connection::write(const std::shared_ptr<ordered_rank>& of, request_record record,
+                             std::function<void(world_order& next, rank self)> pass) {
+  queue_.run([this, of, record = std::move(record), pass = std::move(pass)] {
+    if (next_ && of == whole_) return pass(*next_, next_self_);
+    if (!is_closed()) records_of(*of).add(record);
+  });
 }
 
 void order_connection::send_messages(std::uint64_t world, peer_requests::messages all) {
@@ -581,8 +593,47 @@ void order_connection::expire(time_point now) {
                 .rank = self});
 }
 
+void order_connection::hand_over(std::shared_ptr<world_order> next, rank self, world_order::operation_check check,
+                                 error why) {
+  const auto done = std::make_shared<latch>();
+  // A task, so that requests that clients have made are passed on before those that they make afterwards.
+  queue_.run([this, done, next = std::move(next), self, check = std::move(check), why = std::move(why)]() mutable {
+    if (!is_closed()) {
+      next_self_ = self;
+      next_check_ = std::move(check);
+      close(std::move(why), std::move(next));
+    }
+    done->open();
+  });
+  done->wait();
+}
+
+void order_connection::pass_on(undecided_ask asked) const {
+  pipeline_call& call = *asked.call;
+  lane_request again{.what = call.take_operation(),
+                     .name = call.name(),
+                     .deadline = std::max(nanoseconds{0}, call.deadline() - time_->now()),
+                     .reply = call.take_reply(),
+                     .where = asked.where,
+                     .client = asked.client,
+                     .position = asked.position,
+                     .site = call.site(),
+                     .objection = std::move(asked.objection)};
+  if (!again.objection)
+    if (error why = next_check_(again.what)) {
+      why.rank = next_self_;
+      if (reach_of(again.what) != operation_reach::all_ranks) return again.reply.deliver(std::move(why));
+      again.objection = std::make_unique<error>(std::move(why));
+    }
+  next_->ask(next_self_, std::move(again));
+}
+
 void order_connection::close(error why) {
   tell_progress();
+  close(std::move(why), nullptr);
+}
+
+void order_connection::close(error why, std::shared_ptr<world_order> next) {
   why.effect = effect::rejected;
   undecided_asks left;
   std::vector<std::shared_ptr<ordered_rank>> worlds;
@@ -596,7 +647,12 @@ void order_connection::close(error why) {
       if (!one->closed) one->closed = why;
     is_closed_.store(true, std::memory_order_release);
   }
-  for (const auto& [number, one] : left) {
+  if (next) next_ = std::move(next); // by a task of queue_
+  for (auto& [number, one] : left) {
+    if (next_ && one.of == whole_) {
+      pass_on(std::move(one));
+      continue;
+    }
     error told = why;
     if (!told.rank) told.rank = one.of->pipeline->self();
     // Peers may have received the value of an agree. The next epoch tells it to all ranks.
@@ -606,6 +662,10 @@ void order_connection::close(error why) {
   for (const auto& one : worlds) {
     error told = why;
     if (!told.rank) told.rank = one->pipeline->self();
+    if (next_ && one == whole_) { // before end(), which refuses them
+      const world_entry after = next_->entry();
+      if (after.peers) one->peers->hand_over(after.peers);
+    }
     end(*one, told);
     one->ended->open();
   }
@@ -646,12 +706,26 @@ void distributed_order::ask(rank, lane_request asked) {
   through_->ask(self_, std::move(asked));
 }
 
+void distributed_order::hold(std::function<void()> quiet) {
+  peers()->hold(std::move(quiet));
+}
+
+void distributed_order::resume() {
+  peers()->resume();
+}
+
+void distributed_order::hand_over(std::shared_ptr<world_order> next, rank self, operation_check check, error why) {
+  through_->hand_over(std::move(next), self, std::move(check), std::move(why));
+}
+
 void distributed_order::cancel(rank, lane where, std::uint64_t position) {
-  through_->write(self_, {.kind = request_record::form::cancel, .where = where, .position = position});
+  through_->write(self_, {.kind = request_record::form::cancel, .where = where, .position = position},
+                  [where, position](world_order& next, rank self) { next.cancel(self, where, position); });
 }
 
 void distributed_order::withdraw(rank, std::uint64_t client, error why) {
-  through_->write(self_, {.kind = request_record::form::withdraw, .client = client, .why = std::move(why)});
+  through_->write(self_, {.kind = request_record::form::withdraw, .client = client, .why = why},
+                  [client, why](world_order& next, rank self) { next.withdraw(self, client, why); });
 }
 
 void distributed_order::turn(turn_terms asked, turn_work work) {

@@ -62,6 +62,10 @@ public:
   /// Leaving the whole world also closes the connection.
   std::shared_ptr<latch> leave(error why) override;
   std::shared_ptr<latch> close(error why, bool for_good = true) override;
+  void hold(std::function<void()> quiet) override;
+  void resume() override;
+  /// Waits for a task of another thread.
+  void hand_over(std::shared_ptr<world_order> next, rank self, operation_check check, error why) override;
   [[nodiscard]] world_entry entry() override;
   void serve(rank_services what) override;
   [[nodiscard]] error objection_to(std::span<const rank_group> split) const override;
@@ -153,6 +157,7 @@ private:
     lane where{};
     std::uint64_t client = 0;
     std::optional<std::uint64_t> position{}; ///< The position that its client gave, if any.
+    std::unique_ptr<error> objection{};      ///< See lane_request.
     /// Time at which it is answered even if the controller is silent; never for an agree.
     time_point give_up = time_point::max();
   };
@@ -174,8 +179,14 @@ private:
 
   /// Answers an agree with its value.
   static void answer(const released_call& agree, time_point now);
-  /// Adds a request to the next batch. \p deadline: as its client gave it. \p objection: see lane_request; may be null.
-  void take(undecided_ask asked, nanoseconds deadline, const error* objection);
+  /// Adds a request to the next batch. \p deadline: as its client gave it.
+  void take(undecided_ask asked, nanoseconds deadline);
+  /// See distributed_order::hand_over().
+  void hand_over(std::shared_ptr<world_order> next, rank self, world_order::operation_check check, error why);
+  /// Asks the next order for a request that this one has not decided.
+  void pass_on(undecided_ask asked) const;
+  /// Ends the connection with \p why. \p next: see next_; null if undecided requests are refused.
+  void close(error why, std::shared_ptr<world_order> next);
   /// Selects the world of \p of and returns the writer of the next batch. Records that are written this way are sent
   /// without waiting for the launcher (awaits_launcher()). Called only by tasks of queue_.
   [[nodiscard]] request_writer& records_of(const ordered_rank& of);
@@ -185,6 +196,9 @@ private:
   /// Writes a record about \p of after the requests that have been made so far. Does nothing if the connection is
   /// closed.
   void write(const std::shared_ptr<ordered_rank>& of, request_record record);
+  /// After hand_over() calls \p pass instead, with the next order.
+  void write(const std::shared_ptr<ordered_rank>& of, request_record record,
+             std::function<void(world_order& next, rank self)> pass);
   /// Returns whether the batch can wait for the launcher with the next request in it.
   [[nodiscard]] bool may_join_batch(const request_facts& facts) noexcept;
   /// Returns the facts of the next request, by which the controller decides whether to launch it together with others.
@@ -231,6 +245,10 @@ private:
   batch_window window_;
   request_writer out_;
   request_record successes_{.kind = request_record::form::succeeded}; ///< A member so that it is made once.
+  /// Set by hand_over(): the order that is asked for what this one has not decided, the rank there, and the check.
+  std::shared_ptr<world_order> next_{};
+  rank next_self_{};
+  world_order::operation_check next_check_{};
   bool must_report_ = false;         ///< The next batch is sent even if it only reports successes.
   bool has_sent_limits_ = false;     ///< The controller knows the limits of fused_.
   bool may_wait_ = true;             ///< All records of the next batch are requests that may be launched together.

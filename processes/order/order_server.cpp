@@ -132,7 +132,7 @@ void order_server::begin(epoch of, int world_size) {
   retiring_.clear();
   order_ = std::make_unique<sequencer>(limits_);
   epoch_ = of;
-  closed_ = false;
+  closed_ = held_ = false;
   composed_ = nullptr;
   worlds_.clear();
   attached_.clear();
@@ -140,7 +140,10 @@ void order_server::begin(epoch of, int world_size) {
   ranks_.resize(static_cast<std::size_t>(world_size));
 }
 
-void order_server::open(epoch of, int world_size) {
+void order_server::open(epoch of, int world_size, std::span<const std::optional<rank>> before) {
+  std::vector<std::pair<rank, std::vector<sequencer::lane_position>>> positions;
+  for (std::size_t r = 0; held_ && r < before.size(); ++r)
+    if (before[r]) positions.emplace_back(static_cast<int>(r), order_->positions(whole().ordered, *before[r]));
   begin(of, world_size);
   is_host_ = false;
   next_number_ = 1;
@@ -151,6 +154,7 @@ void order_server::open(epoch of, int world_size) {
     all.push_back(one.get());
   }
   begin_log(open_world(0, {}, {}, all), log_);
+  for (const auto& [self, lanes] : positions) order_->continue_at(whole().ordered, self, lanes);
   if (world_size == 1) log_.stop(); // a rank that is alone orders its requests by itself
 }
 
@@ -280,6 +284,19 @@ void order_server::close(const error& why) {
   }
 }
 
+bool order_server::hold() {
+  if (!order_ || closed_ || is_host_ || !whole().is_decided_here || !order_->can_hand_over(whole().ordered))
+    return false;
+  return held_ = true;
+}
+
+void order_server::note_successes(rank from, std::uint64_t count) {
+  connection* const found = find_rank(from);
+  if (found == nullptr || !held_) return;
+  success_count& known = *found->worlds.front()->successes;
+  if (count > known.value() && count <= log_.released_to(from)) known.set(count);
+}
+
 void order_server::leave(member& from, const error& why) {
   world& of = *from.of;
   if (std::exchange(from.has_left, true)) return;
@@ -331,6 +348,10 @@ error order_server::receive(rank from, std::string_view batch, time_point now) {
   const batch_header header = batch_header::read(in);
   if (in.ok() && header.epoch < epoch_) return {};
   if (header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
+  if (held_) { // the report of the rank's successes may have overtaken it
+    if (in.ok()) note_successes(from, header.succeeded);
+    return in.failure(name());
+  }
   if (header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
   if ((is_checked && header.succeeded > log_.released_to(from)) || header.succeeded < self.successes->value())
     in.refuse("it counts successes of requests that were not released");
@@ -529,6 +550,7 @@ std::vector<process_address> order_server::retiring() const {
 error order_server::receive(process_address from, std::string_view batch) {
   const auto found = attached_.find(from);
   if (found == attached_.end()) return {};
+  if (held_) return {};
   attached_process& by = found->second;
   wire_reader in{batch};
   const batch_header told = batch_header::read(in);
@@ -773,7 +795,7 @@ std::shared_ptr<absence_report> order_server::completed(const std::shared_ptr<ab
 }
 
 void order_server::expire(time_point now) {
-  if (!order_) return;
+  if (!order_ || held_) return;
   order_->expire(now, effects_);
   settle();
   for (const auto& one : worlds_) {
@@ -783,7 +805,7 @@ void order_server::expire(time_point now) {
 }
 
 time_point order_server::next_due() const noexcept {
-  if (!order_) return time_point::max();
+  if (!order_ || held_) return time_point::max();
   time_point due = order_->next_due();
   for (const auto& one : worlds_) due = std::min(due, one->turns.next_due());
   return due;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,8 +47,15 @@ public:
 
   /// Begins an epoch of the world, later than any before, with \p world_size ranks. Drops the requests of earlier
   /// epochs. Those whose success has not been reported by now do not count as complete (CUT-1).
+  /// \p before: after hold(), the rank of the held epoch that each rank was, if any: its positions go on.
   /// Errors: invalid_argument (no rank).
-  void open(epoch of, int world_size);
+  void open(epoch of, int world_size, std::span<const std::optional<rank>> before = {});
+  /// Stops deciding in this epoch: requests that wait, and later ones, get no answer, because their processes ask again
+  /// in the next epoch (docs/design/0117-planned-change.md). Returns false, and changes nothing, if they would not all
+  /// meet the same requests there (sequencer::can_hand_over()), or if this object does not decide for the whole world.
+  [[nodiscard]] bool hold();
+  /// After hold(): sets the number of requests of a rank that have succeeded. Its last batches may not have arrived.
+  void note_successes(rank from, std::uint64_t count);
   /// Delegates the worlds all of whose ranks are among \p ranks to the order service of another host. Call it after
   /// open(), before the first request.
   void delegate(std::span<const rank> ranks);
@@ -179,6 +187,7 @@ private:
   epoch epoch_{};
   std::unique_ptr<sequencer> order_; ///< Null before the first epoch.
   bool closed_ = false;
+  bool held_ = false;
   std::vector<std::unique_ptr<connection>> ranks_;       ///< In a host's object, null for ranks of other hosts.
   std::map<process_address, attached_process> attached_; ///< Processes without a rank.
   /// Detached processes without a rank, and which ranks have answered.

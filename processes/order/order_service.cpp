@@ -51,10 +51,11 @@ told_commits order_service::commits() {
   return order_.commits();
 }
 
-void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts) {
+void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts,
+                         std::span<const std::optional<rank>> before) {
   {
     const auto lock = enter();
-    order_.open(of, static_cast<int>(ranks.size()));
+    order_.open(of, static_cast<int>(ranks.size()), before);
     std::vector<place> places;
     places.reserve(ranks.size());
     for (order_route& one : ranks) places.push_back({.route = std::move(one)});
@@ -134,6 +135,18 @@ void order_service::close(const error& why, time_point now) {
   const auto lock = enter();
   end(why);
   static_cast<void>(deliver_all(now));
+}
+
+bool order_service::hold(time_point now) {
+  const auto lock = enter();
+  if (closed_ || !order_.hold()) return false;
+  static_cast<void>(deliver_all(now));
+  return true;
+}
+
+void order_service::note_successes(rank from, epoch of, std::uint64_t count) {
+  const auto lock = enter();
+  if (of == epoch_) order_.note_successes(from, count);
 }
 
 void order_service::end(const error& why) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,7 +83,9 @@ public:
   [[nodiscard]] told_commits commits();
   /// Begins an epoch, with the route to each rank in order. Earlier routes and losses are dropped.
   /// Errors: invalid_argument (no rank).
-  void open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts = {});
+  /// \p before: see order_server::open().
+  void open(epoch of, std::vector<order_route> ranks, std::vector<host_route> hosts = {},
+            std::span<const std::optional<rank>> before = {});
   /// Begins an epoch on a host without the controller. \p ranks: the rings of the ranks that are on this host.
   /// \p to_controller: sends a message to the controller's service; must neither block, throw nor call this service.
   /// \p previous, \p limits, \p known: see order_server::open_host(). Errors: invalid_argument (no rank, or one that
@@ -109,6 +112,10 @@ public:
   /// Refuses waiting requests, and all later ones of this epoch. All decisions have been written or sent when it
   /// returns, except those for which a ring has no room; batches_for() counts them.
   void close(const error& why, time_point now);
+  /// See order_server::hold(). All decisions until then have been written or sent when it returns, as after close().
+  [[nodiscard]] bool hold(time_point now);
+  /// See order_server::note_successes(). Does nothing in other epochs.
+  void note_successes(rank from, epoch of, std::uint64_t count);
   /// Handles a batch that did not arrive through rings. If the rank has rings and nothing has arrived through them, its
   /// process could not accept them: its decisions go through order_route::send from now on. Errors: those of
   /// order_server::receive(); internal (the rank uses its rings).

@@ -20,7 +20,6 @@ constexpr nanoseconds grace = std::chrono::seconds{2};
 constexpr auto longest_half_span = static_cast<std::uint64_t>(std::numeric_limits<nanoseconds::rep>::max() / 2);
 /// The first client number of requesting processes, which own lanes as clients. Actors' ids are smaller; the numbers of
 /// rank_lane begin at 2^63.
-constexpr std::uint64_t first_client = std::uint64_t{1} << 62U;
 constexpr std::size_t most_steps = 65'536;
 /// Limit of the plans that one process may have captured at a rank.
 constexpr std::ptrdiff_t most_plans = 1024;
@@ -123,7 +122,101 @@ void peer_requests::serve(rank_services what) {
   is_serving_ = true;
 }
 
+void peer_requests::hold(std::function<void()> quiet) {
+  {
+    const std::lock_guard lock{mutex_};
+    is_holding_ = true;
+    quiet_ = std::move(quiet);
+  }
+  tell_quiet();
+}
+
+void peer_requests::resume() {
+  for (;;) {
+    decltype(held_) held;
+    {
+      const std::lock_guard lock{mutex_};
+      quiet_ = nullptr;
+      if (held_.empty()) {
+        is_holding_ = false;
+        return;
+      }
+      held = std::exchange(held_, {});
+      sending_ += held.size();
+    }
+    for (held_request& one : held) {
+      one.what.deadline = std::max(nanoseconds{0}, one.what.deadline - (steady_now() - one.since));
+      send(std::move(one.what));
+      one_sent();
+    }
+  }
+}
+
+void peer_requests::hand_over(std::shared_ptr<remote_ranks> next) {
+  for (;;) { // requests that come meanwhile wait behind the held ones
+    decltype(held_) held;
+    {
+      const std::lock_guard lock{mutex_};
+      quiet_ = nullptr;
+      if (closed_) return;
+      if (held_.empty()) {
+        next_ = std::move(next);
+        return;
+      }
+      held = std::exchange(held_, {});
+    }
+    for (held_request& one : held) pass_on(std::move(one), *next);
+  }
+}
+
+void peer_requests::pass_on(held_request one, remote_ranks& to) {
+  one.what.deadline = std::max(nanoseconds{0}, one.what.deadline - (steady_now() - one.since));
+  to.ask(std::move(one.what));
+}
+
+bool peer_requests::divert(whole_request& asked) {
+  std::shared_ptr<remote_ranks> next;
+  {
+    const std::lock_guard lock{mutex_};
+    next = next_;
+    if (!next && (!is_holding_ || closed_)) {
+      ++sending_;
+      return false;
+    }
+    if (!next) held_.push_back({std::move(asked), steady_now()});
+  }
+  if (next) next->ask(std::move(asked));
+  return true;
+}
+
+void peer_requests::one_sent() {
+  {
+    const std::lock_guard lock{mutex_};
+    --sending_;
+  }
+  tell_quiet();
+}
+
+void peer_requests::tell_quiet() {
+  std::function<void()> quiet;
+  {
+    const std::lock_guard lock{mutex_};
+    // The answers to questions are not waited for: they change nothing, and are asked for again.
+    if (!quiet_ || sending_ > 0 ||
+        !std::ranges::all_of(asked_, [](const auto& one) { return one.second->is_question(); }))
+      return;
+    quiet = std::exchange(quiet_, nullptr);
+  }
+  quiet();
+}
+
 void peer_requests::ask(whole_request asked) {
+  if (divert(asked)) return;
+  send(std::move(asked));
+  one_sent();
+}
+
+void peer_requests::send(whole_request asked) {
   std::optional<operation> own;
   error why;
   if (asked.parts.size() != static_cast<std::size_t>(world_size_))
@@ -229,7 +322,10 @@ peer_requests::answered_part peer_requests::take_part(std::uint64_t number, proc
     if ((is_last && part.reply.pending()) || std::ranges::none_of(replies, &reply_promise::pending))
       part.finished = take_out(found);
   }
-  if (part.finished) send_waiting_reads();
+  if (part.finished) {
+    send_waiting_reads();
+    if (!is_question) tell_quiet();
+  }
   return part;
 }
 
@@ -445,7 +541,7 @@ void peer_requests::take_request(process_address from, wire_reader& in) {
   if (!objection) objection = std::move(missing);
   if (objection && !objection.rank) objection.rank = self;
   services->ask(std::move(asked), std::move(objection), std::move(reply),
-                first_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
+                first_peer_client + static_cast<std::uint64_t>(static_cast<std::uint32_t>(from.value())));
 }
 
 void peer_requests::send_reply(process_address to, std::uint64_t number, const outcome& result) {
@@ -848,10 +944,12 @@ void peer_requests::expire(time_point now) {
                 .text = "the process of rank " + std::to_string(r) + " has not answered by the request's deadline",
                 .rank = rank{static_cast<int>(r)}});
   send_waiting_reads();
+  if (!late.empty()) tell_quiet();
 }
 
 void peer_requests::close(const error& why) {
   decltype(asked_) left;
+  decltype(held_) held;
   std::shared_ptr<const rank_services> services;
   decltype(plans_) plans;
   decltype(waiting_reads_) unread;
@@ -860,12 +958,20 @@ void peer_requests::close(const error& why) {
     if (closed_) return;
     closed_ = why;
     left = std::exchange(asked_, {});
+    held = std::exchange(held_, {});
+    quiet_ = nullptr;
     unread = std::exchange(waiting_reads_, {});
     services = std::exchange(services_, nullptr);
     plans = std::exchange(plans_, {});
   }
   for (auto& [number, one] : left)
     for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));
+  for (held_request& one : held) {
+    error told = why;
+    told.effect = effect::rejected;
+    told.ticket = one.what.name;
+    one.what.reply.deliver(std::move(told));
+  }
   for (const waiting_read& one : unread) {
     error told = why;
     told.effect = effect::rejected;

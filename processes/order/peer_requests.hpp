@@ -46,6 +46,9 @@ inline constexpr int most_attached_lanes = 1024;
 /// shorter time that it asked for.
 inline constexpr nanoseconds longest_lease = std::chrono::seconds{10};
 
+/// Client numbers from this one on are those of processes that ask all ranks: see rank_services::ask.
+inline constexpr std::uint64_t first_peer_client = std::uint64_t{1} << 62U;
+
 /// A plan of requests to all ranks, which each rank's process captures with its own parts.
 struct whole_capture {
   ticket name{};
@@ -82,6 +85,10 @@ public:
 
   void serve(rank_services what) override;
   void ask(whole_request asked) override;
+  /// See world_order.
+  void hold(std::function<void()> quiet);
+  void resume();
+  void hand_over(std::shared_ptr<remote_ranks> next);
   /// Captures a plan at all ranks. It replaces a plan of the same name that this process captured earlier, and can be
   /// replayed by its name until the epoch ends. The reply contains no times. Errors: those of world::capture();
   /// invalid_argument for steps of this process's own rank, for more steps than fit in a message, and as for ask().
@@ -166,6 +173,11 @@ private:
     bytes_promise reply{};
   };
   /// A lend() that another process has asked for.
+  /// A request that hold() keeps back.
+  struct held_request {
+    whole_request what;
+    time_point since{};
+  };
   struct asked_lend {
     process_address from{};
     std::uint64_t number = 0;
@@ -222,6 +234,14 @@ private:
   void ask_all(std::uint64_t number, std::vector<wire_writer> bodies, std::optional<operation> own, ticket name,
                nanoseconds deadline, reply_promise reply, error why);
   /// Adds a request that waits for the answers of ranks. After close(), refuses it and returns false.
+  /// Keeps \p asked back, or passes it on, as hold() and hand_over() say. Returns false if it is to be sent; one_sent()
+  /// follows then.
+  [[nodiscard]] bool divert(whole_request& asked);
+  void send(whole_request asked);
+  void one_sent();
+  /// Calls the function of hold() if all requests before it have been answered.
+  void tell_quiet();
+  static void pass_on(held_request one, remote_ranks& to);
   [[nodiscard]] bool expect_answers(std::uint64_t number, asked_request one, nanoseconds deadline);
   /// \p is_last: the question needs no further answers.
   [[nodiscard]] answered_part take_part(std::uint64_t number, process_address from, bool is_question,
@@ -251,7 +271,12 @@ private:
   std::vector<std::pair<process_address, std::string>> early_; ///< Requests that arrived before serve().
   error closed_;
   std::map<std::uint64_t, std::shared_ptr<asked_request>> asked_; ///< By number.
-  std::size_t awaited_bytes_ = 0;                                 ///< Of the reads that have been sent.
+  bool is_holding_ = false;
+  std::size_t sending_ = 0;              ///< Requests that divert() has let pass and one_sent() has not counted.
+  std::function<void()> quiet_{};        ///< Of hold(), until it is called.
+  std::deque<held_request> held_{};      ///< Not empty only while is_holding_.
+  std::shared_ptr<remote_ranks> next_{}; ///< Set by hand_over().
+  std::size_t awaited_bytes_ = 0;        ///< Of the reads that have been sent.
   std::deque<waiting_read> waiting_reads_;
   std::vector<std::uint64_t> received_bytes_;            ///< Of answers to reads, by rank.
   std::map<process_address, read_answers> read_answers_; ///< By the process that reads.

@@ -75,6 +75,9 @@ inline constexpr std::array<std::string_view, 3> enum_names<nvtx_choice>{"auto",
 struct control_settings {
   std::string address{}; ///< HOST:PORT of the controller. Empty: the process forms worlds without one.
   orphan_policy orphaned = orphan_policy::leave;
+  /// Whether the world changes its ranks without refusing requests, where it can (docs/processes.md).
+  /// Its clients must expect that. Equal in all processes.
+  bool planned_changes = false;
   nanoseconds patience{std::chrono::seconds{30}}; ///< How long the process continues without a controller.
   // Paths of files for mutual TLS, which is required beyond loopback. Set all three or none.
   std::string ca{};

@@ -408,6 +408,11 @@ void settings_table::fill() {
       .called("TROUPE_CONTROL", "--control");
   add<&c::control, &k::orphaned>("control.orphaned", "action without a controller: leave (the world ends) or rejoin",
                                  named(parse_orphan_policy));
+  add<&c::control, &k::planned_changes>(
+      "control.planned_changes",
+      "whether ranks join and leave without an end of the epoch, where that is possible: yes or no; the same in all "
+      "processes",
+      yes_or_no);
   add<&c::control, &k::ca>("control.ca", "the CA's certificate, for mutual TLS with the controller", plain_path);
   add<&c::control, &k::certificate>("control.certificate", "this process's own certificate", plain_path);
   add<&c::control, &k::key>("control.key", "this process's private key", plain_path);

@@ -147,6 +147,60 @@ TEST_CASE("a guided world comes to rest when its sub-worlds have, and reports it
   at.one.run_until("the abort", [&] { return at.one.log->count("abort 1") == 1; });
 }
 
+TEST_CASE("a guided world prepares an epoch beside the one that serves, and forms it from that",
+          "[actors][executor][planned][BLK-1]") {
+  guided_scene at;
+  at.serve(epoch{1});
+  at.one.direct({prepare_directive{.of = epoch{3}, .self = rank{0}, .world_size = 3}});
+  at.one.run_until("the report", [&] { return at.channel->all<formed_report>().size() == 2; });
+  CHECK(at.channel->all<formed_report>().back().of == epoch{3});
+  CHECK(at.one.executor->event().epoch == epoch{1});
+  CHECK(at.one.executor->event().phase == world_phase::ready);
+  CHECK(at.one.log->count("init") == 2);
+  SECTION("when it is directed to") {
+    at.one.direct({quiesce_directive{.of = epoch{1}, .why = some_fault, .is_planned = true}});
+    at.one.run_until("its rest", [&] { return at.channel->all<drained_report>().size() == 1; });
+    at.one.direct({formation_directive{.of = epoch{3}, .self = rank{0}, .world_size = 3}});
+    at.one.run_until_ready(epoch{3});
+    CHECK(at.one.log->count("init") == 2);
+    CHECK(at.one.executor->plan().world_size == 3);
+    at.one.run_until("the abort of the former epoch", [&] { return at.one.log->count("abort 1") == 1; });
+    CHECK(at.one.log->count("abort 0") == 0);
+  }
+  SECTION("unless it is dropped") {
+    at.one.direct({drop_directive{epoch{2}}}); // another one
+    CHECK(at.one.log->count("abort") == 0);
+    at.one.direct({drop_directive{epoch{3}}});
+    at.one.run_until("the abort", [&] { return at.one.log->count("abort 0") == 1; });
+    CHECK(at.one.executor->event().phase == world_phase::ready);
+    CHECK(at.channel->all<failed_report>().empty());
+  }
+  SECTION("unless the present one fails first") {
+    at.one.direct({failure_directive{.of = epoch{1}, .why = some_fault}});
+    at.one.run_until("the aborts", [&] { return at.one.log->count("abort") == 2; });
+  }
+  SECTION("unless the world stops first") {
+    at.one.executor->stop();
+    at.one.run_until("the abort", [&] { return at.one.log->count("abort 0") == 1; });
+  }
+}
+
+TEST_CASE("a guided world whose prepared epoch fails says so, and serves on", "[actors][executor][planned]") {
+  guided_scene at;
+  at.serve(epoch{1});
+  at.one.log->fail("init", rank{0}, {.code = errc::communicator_failed, .text = "it broke"});
+  at.one.direct({prepare_directive{.of = epoch{3}, .self = rank{0}, .world_size = 3}});
+  at.one.run_until("the report", [&] { return !at.channel->all<failed_report>().empty(); });
+  CHECK(at.channel->all<failed_report>().back().of == epoch{3});
+  CHECK(at.channel->all<failed_report>().back().why.text == "it broke");
+  CHECK(at.one.executor->event().phase == world_phase::ready);
+  at.one.run_until("the abort", [&] { return at.one.log->count("abort 0") == 1; });
+  const outcome_log served;
+  at.one.states[0]->accept({.what = barrier{}, .epoch = epoch{1}}, served.make_reply_promise(), 1);
+  await("the barrier", [&] { return served.count() == 1; });
+  CHECK_FALSE(served.failure());
+}
+
 TEST_CASE("a guided world that is stopped drains without an order, and takes its leave", "[actors][executor]") {
   guided_scene at;
   at.serve(epoch{1});

@@ -532,6 +532,73 @@ TEST_CASE("a guided world comes to rest, and forms beside what it aborts afterwa
   CHECK(has<world_effect::leave>(world.on_released(epoch{1}, {})));
 }
 
+TEST_CASE("a guided world that changes as planned closes no gate, and its clients need not acknowledge the epoch",
+          "[actors][planned][CUT-1]") {
+  world_state world = guided_ready_world();
+  CHECK(world.unbroken_since() == epoch{1});
+  quiesce_directive planned = grows;
+  planned.is_planned = true;
+  const auto resting = world.on_quiesce(planned);
+  CHECK_FALSE(has<world_effect::close_gates>(resting));
+  CHECK_FALSE(has<world_effect::announce>(resting));
+  CHECK(has<world_effect::drain>(resting));
+  CHECK(world.is_held());
+  SECTION("and goes on in the next epoch") {
+    const auto quiet = world.on_drained(epoch{1}, {});
+    CHECK_FALSE(has<world_effect::fail>(quiet)); // it would refuse what is held
+    CHECK(at<world_effect::retire>(quiet) < at<world_effect::tell>(quiet));
+    const auto forming = world.on_formation(formation_of(epoch{3}, 3));
+    CHECK_FALSE(has<world_effect::announce>(forming));
+    const auto ready = world.on_formed(epoch{3}, {});
+    CHECK(the<world_effect::adopt>(ready).continues);
+    CHECK(at<world_effect::adopt>(ready) < at<world_effect::abort_retired>(ready));
+    CHECK_FALSE(world.is_held());
+    CHECK(world.unbroken_since() == epoch{1});
+    CHECK(world.admission().since == epoch{1});
+    // After a fault they must.
+    static_cast<void>(world.on_failure({epoch{3}, some_fault}));
+    static_cast<void>(world.on_formation(formation_of(epoch{4}, 3)));
+    CHECK_FALSE(the<world_effect::adopt>(world.on_formed(epoch{4}, {})).continues);
+    CHECK(world.unbroken_since() == epoch{4});
+  }
+  SECTION("or fails before it is drained") {
+    const auto failed = world.on_failure({epoch{1}, some_fault});
+    CHECK(has<world_effect::close_gates>(failed));
+    CHECK(has<world_effect::fail>(failed));
+  }
+  SECTION("or fails when it is drained") {
+    static_cast<void>(world.on_drained(epoch{1}, {}));
+    const auto failed = world.on_failure({epoch{1}, some_fault});
+    CHECK(at<world_effect::close_gates>(failed) < at<world_effect::end_hold>(failed));
+    CHECK(at<world_effect::end_hold>(failed) < at<world_effect::announce>(failed));
+    CHECK(world.event().reason.text == "a fault");
+    CHECK(world.on_failure({epoch{1}, some_fault}).empty()); // once
+  }
+  SECTION("or cannot form") {
+    static_cast<void>(world.on_drained(epoch{1}, {}));
+    static_cast<void>(world.on_formation(formation_of(epoch{3}, 3)));
+    const auto failed = world.on_formed(epoch{3}, some_fault);
+    CHECK(has<world_effect::close_gates>(failed));
+    CHECK(has<world_effect::fail>(failed));
+  }
+  SECTION("or stops while it is drained") {
+    const auto stopped = world.on_stop();
+    CHECK(at<world_effect::close_gates>(stopped) < at<world_effect::end_hold>(stopped));
+    CHECK(world.event().phase == world_phase::stopping);
+  }
+  SECTION("or stops when it is drained") {
+    static_cast<void>(world.on_drained(epoch{1}, {}));
+    const auto stopped = world.on_stop();
+    CHECK(has<world_effect::end_hold>(stopped));
+    CHECK(has<world_effect::abort_retired>(stopped));
+  }
+  SECTION("or is dismissed") {
+    static_cast<void>(world.on_drained(epoch{1}, {}));
+    CHECK(has<world_effect::close_gates>(world.on_dismissed(some_fault)));
+  }
+  CHECK_FALSE(world.is_held());
+}
+
 TEST_CASE("a guided world that comes to rest can fail, stop and be dismissed", "[actors]") {
   world_state world = guided_ready_world();
   static_cast<void>(world.on_quiesce(grows));

@@ -51,7 +51,8 @@ std::vector<process_frame> process_frames() {
                                       .lanes = {{.where = lane::named("codec"), .seen = 2, .number = 7}, {}}}}},
           {9, formed_report{epoch{2}}},
           {9, failed_report{epoch{2}, sample_error, {rank{1}, rank{2}}}},
-          {9, drained_report{epoch{2}}},
+          {9, drained_report{epoch{2}, 77}},
+          {9, held_report{epoch{2}}},
           {9, order_batch{epoch{2}, std::string(1000, '\0')}},
           {~0ULL, leave_notice{sample_error}},
           {0, attach_request{.token = "secret",
@@ -91,7 +92,10 @@ std::vector<controller_frame> controller_frames() {
                                   .is_on_one_node = true,
                                   .resume = sample_points()}},
           {1, failure_directive{epoch{3}, sample_error}},
-          {1, quiesce_directive{epoch{3}, sample_error, 1ULL << 40U}},
+          {1, quiesce_directive{epoch{3}, sample_error, 1ULL << 40U, true}},
+          {1, prepare_directive{epoch{4}, rank{2}, 3, sample_id(), {"a", "b", "a"}, true}},
+          {1, hold_directive{epoch{3}}},
+          {1, drop_directive{epoch{4}}},
           {1, order_batch{epoch{3}, "bytes"}},
           {1, fence_notice{sample_error}},
           {1, stop_directive{sample_error, 9}},
@@ -248,6 +252,10 @@ TEST_CASE("every field crosses as it is", "[control]") {
   const auto quiesces = decode_controller_frame(encode(of_type<quiesce_directive>(controller_frames())), why);
   REQUIRE(quiesces);
   CHECK(std::get<quiesce_directive>(quiesces->what).decided == 1ULL << 40U);
+  CHECK(std::get<quiesce_directive>(quiesces->what).is_planned);
+  const auto prepares = decode_controller_frame(encode(of_type<prepare_directive>(controller_frames())), why);
+  REQUIRE(prepares);
+  CHECK(std::get<prepare_directive>(prepares->what).hosts == std::vector<std::string>{"a", "b", "a"});
   const auto stops = decode_controller_frame(encode(of_type<stop_directive>(controller_frames())), why);
   REQUIRE(stops);
   CHECK(std::get<stop_directive>(stops->what).decided == 9);

@@ -756,7 +756,8 @@ std::vector<process_message> every_message(epoch of) {
                                    leave_notice{{.code = errc::internal, .text = "a stranger's"}},
                                    attach_request{},
                                    serving_report{of, {rank{0}}, {}},
-                                   gate_notice{}};
+                                   gate_notice{},
+                                   held_report{of}};
   for (std::size_t i = 0; i < std::variant_size_v<process_message>; ++i)
     REQUIRE(std::ranges::count(all, i, &process_message::index) == 1);
   all.emplace_back(leave_notice{});

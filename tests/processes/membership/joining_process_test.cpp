@@ -206,7 +206,7 @@ TEST_CASE("a process tells its controller who it is, where it runs, and what it 
   CHECK(fact(bare, "version of the backend") == "naming 1.0");
   CHECK(fact(bare, "driver") == api.version());
   CHECK(fact(bare, "ordering") == "agreed");
-  CHECK(bare.facts.size() == 5 + shared_settings(settings, "mock").size());
+  CHECK(bare.facts.size() == 6 + shared_settings(settings, "mock").size());
 
   settings.control.assignment = {
       .token = "secret", .name = "seven", .host = "north", .place = 7, .spare = true, .attempt = 2};

@@ -120,6 +120,48 @@ std::size_t bytes_in(const std::deque<std::string>& batches) {
 
 } // namespace
 
+TEST_CASE("requests to all ranks are held from hold() on, and those before it end", "[order][remote][planned][ONE-1]") {
+  peers_rig one{2};
+  peer_requests& peers = *one.orders[0]->peers();
+  const outcome_log before = one.ask_whole(0, one.sum_of_all(0, 8));
+  int quiet = 0;
+  peers.hold([&] { ++quiet; });
+  const outcome_log held = one.ask_whole(0, one.sum_of_all(0, 8));
+  CHECK(quiet == 0);
+  one.run();
+  REQUIRE(before.count() == 1);
+  CHECK_FALSE(before.failure());
+  CHECK(quiet == 1);
+  CHECK(held.count() == 0);
+  SECTION("until resume()") {
+    peers.resume();
+    one.run();
+    REQUIRE(held.count() == 1);
+    CHECK_FALSE(held.failure());
+    const outcome_log after = one.ask_whole(0, one.sum_of_all(0, 8));
+    one.run();
+    CHECK_FALSE(after.failure());
+    peers.hold([&] { ++quiet; });
+    CHECK(quiet == 2); // nothing is pending
+    peers.resume();
+  }
+  SECTION("and are passed on to the next epoch's") {
+    auto next = one.orders[1]->peers(); // stands for them
+    peers.hand_over(next);
+    const outcome_log late = one.ask_whole(0, one.sum_of_all(1, 8));
+    one.run();
+    CHECK(held.count() == 1);
+    CHECK(late.count() == 1);
+    CHECK_FALSE(late.failure());
+  }
+  SECTION("or refused with the epoch") {
+    peers.close({.code = errc::rebuilding, .text = "a rank is lost"});
+    REQUIRE(held.count() == 1);
+    CHECK(held.failure().code == errc::rebuilding);
+    CHECK(held.failure().effect == effect::rejected);
+  }
+}
+
 TEST_CASE("a process asks all ranks by remote buffers, and is answered once when all are done",
           "[collectives][distributed][peers][ONE-1]") {
   peers_rig one{3};

@@ -1,0 +1,323 @@
+/// A controller prepares an epoch with more ranks beside the serving one, and switches to it or gives it up.
+#include "support/controller_scene.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests::planned_change_state_test {
+
+namespace {
+
+/// A world of three that serves with two ranks, 11 and 12. 13 is lost.
+struct small_world : controller_scene {
+  explicit small_world(const std::string& can = "yes")
+    : controller_scene{terms_of(3, recovery_policy::shrink)}, can_{can} {
+    for (const int place : {0, 1, 2}) enter(11 + static_cast<session_id>(place), place);
+    form({11, 12, 13});
+    note(state.on_session_lost(13, session_end::closed, now));
+    form({11, 12});
+    state.can_hold_order(true);
+    all.clear();
+    REQUIRE(phase() == control_phase::serving);
+    REQUIRE(state.current_epoch() == epoch{2});
+  }
+
+  void enter(session_id link, int place, int attempt = 0) {
+    join(link, place, [&](join_request& asked) {
+      asked.facts.push_back({std::string{fact_of_planned_changes}, can_});
+      asked.attempt = attempt;
+    });
+  }
+  /// 14 joins, and all three have prepared epoch \p of.
+  void prepare(epoch of) {
+    if (!state.has_member(14)) enter(14, 2, 1);
+    say(11, id_offer{of, {}});
+    for (const session_id one : {11, 12, 14}) say(one, formed_report{of});
+  }
+  [[nodiscard]] bool serves_on() const {
+    return phase() == control_phase::serving && state.current_epoch() == epoch{2} &&
+           count<control_effect::close_order>() == 0;
+  }
+
+private:
+  std::string can_;
+};
+
+} // namespace
+
+TEST_CASE("a world grows to an epoch that was prepared, at a place where its order was held", "[control][planned]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  REQUIRE(scene.told<id_wanted>(11).size() == 1);
+  CHECK(scene.told<id_wanted>(11).front().of == epoch{3});
+  CHECK(scene.told<quiesce_directive>(11).empty());
+  scene.say(12, id_offer{epoch{3}, {}}); // was not asked
+  CHECK(scene.told<prepare_directive>(11).empty());
+  scene.say(11, id_offer{epoch{3}, {}});
+  REQUIRE(scene.told<prepare_directive>(14).size() == 1);
+  const prepare_directive told = scene.told<prepare_directive>(14).front();
+  CHECK(told.of == epoch{3});
+  CHECK(told.self == rank{2});
+  CHECK(told.world_size == 3);
+  CHECK(told.hosts == std::vector<std::string>(3, "here"));
+  for (const session_id one : {11, 12}) scene.say(one, formed_report{epoch{3}});
+  CHECK(scene.told<hold_directive>(11).empty());
+  CHECK(scene.serves_on());
+  scene.say(14, formed_report{epoch{3}});
+  CHECK(scene.told<hold_directive>(11).size() == 1);
+  CHECK(scene.told<hold_directive>(14).empty()); // serves nothing yet
+  scene.say(11, held_report{epoch{2}});
+  CHECK(scene.count<control_effect::hold_order>() == 0);
+  scene.say(12, held_report{epoch{2}});
+  CHECK(scene.count<control_effect::hold_order>() == 1);
+  CHECK(scene.told<quiesce_directive>(11).empty());
+  scene.note(scene.state.on_order_held(true, scene.now));
+  REQUIRE(scene.told<quiesce_directive>(12).size() == 1);
+  CHECK(scene.told<quiesce_directive>(12).front().is_planned);
+  CHECK(scene.count<control_effect::close_order>() == 0); // it would refuse what waits
+  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+  CHECK(scene.phase() == control_phase::forming);
+  CHECK(scene.state.current_epoch() == epoch{3});
+  CHECK(scene.told<id_wanted>(11).size() == 1); // the id is the one that was prepared with
+  REQUIRE(scene.told<formation_directive>(14).size() == 1);
+  CHECK(scene.told<formation_directive>(14).front().has_newcomers);
+  const auto opened = std::ranges::find_if(
+      scene.all, [](const auto& one) { return std::holds_alternative<control_effect::open_order>(one); });
+  REQUIRE(opened != scene.all.end());
+  CHECK(std::get<control_effect::open_order>(*opened).before ==
+        std::vector<std::optional<rank>>{rank{0}, rank{1}, std::nullopt});
+  for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{3}});
+  CHECK(scene.phase() == control_phase::serving);
+  CHECK(scene.state.event().ranks == 3);
+}
+
+TEST_CASE("a change that fails before the order is held leaves the epoch as it is, and is tried again",
+          "[control][planned][TIM-1]") {
+  small_world scene;
+  SECTION("a process cannot form it") {
+    scene.enter(14, 2, 1);
+    scene.say(11, id_offer{epoch{3}, {}});
+    scene.say(14, failed_report{.of = epoch{3}, .why = {.code = errc::communicator_failed, .text = "no way"}});
+  }
+  SECTION("no id can be made") {
+    scene.enter(14, 2, 1);
+    scene.say(11, failed_report{.of = epoch{3}, .why = {.code = errc::communicator_failed, .text = "no id"}});
+  }
+  SECTION("the communicators take too long") {
+    scene.enter(14, 2, 1);
+    scene.say(11, id_offer{epoch{3}, {}});
+    scene.pass(scene.state.terms().form + 100ms, {11, 12, 14});
+  }
+  SECTION("a rank does not finish its requests to the world") {
+    scene.prepare(epoch{3});
+    scene.say(11, held_report{epoch{2}});
+    scene.pass(6s, {11, 12, 14});
+  }
+  SECTION("the order cannot be held") {
+    scene.prepare(epoch{3});
+    for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{2}});
+    scene.note(scene.state.on_order_held(false, scene.now));
+  }
+  CHECK(scene.serves_on());
+  for (const session_id one : {11, 12, 14}) {
+    REQUIRE(scene.told<drop_directive>(one).size() == 1);
+    CHECK(scene.told<drop_directive>(one).front().of == epoch{3});
+  }
+  // A late report of the epoch that was given up does not count for the next attempt.
+  scene.pass(1s, {11, 12, 14});
+  REQUIRE_FALSE(scene.told<id_wanted>(11).empty());
+  CHECK(scene.told<id_wanted>(11).back().of == epoch{4});
+  scene.say(11, id_offer{epoch{4}, {}});
+  for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{3}});
+  CHECK(scene.told<hold_directive>(11).size() <= 1);
+  const std::size_t before = scene.told<hold_directive>(12).size();
+  for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{4}});
+  CHECK(scene.told<hold_directive>(12).size() == before + 1);
+}
+
+TEST_CASE("a process that is lost before the switch costs the epoch only if it is a rank of it",
+          "[control][planned][FLT-1]") {
+  small_world scene;
+  scene.prepare(epoch{3});
+  SECTION("the new one") {
+    scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
+    CHECK(scene.serves_on());
+    CHECK(scene.told<drop_directive>(11).size() == 1);
+    scene.pass(5s, {11, 12});
+    CHECK(scene.told<id_wanted>(11).size() == 1); // nobody is there to grow with
+  }
+  SECTION("the new one, when the order is held: the same ranks go on in another epoch") {
+    for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{2}});
+    scene.note(scene.state.on_order_held(true, scene.now));
+    scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
+    for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+    CHECK(scene.state.current_epoch() == epoch{4});
+    scene.form({11, 12});
+    CHECK(scene.phase() == control_phase::serving);
+    CHECK(scene.state.event().ranks == 2);
+  }
+  SECTION("a rank") {
+    scene.note(scene.state.on_session_lost(12, session_end::closed, scene.now));
+    CHECK(scene.told<failure_directive>(11).size() == 1);
+    CHECK(scene.told<drop_directive>(11).size() == 1);
+    scene.form({11, 14});
+    CHECK(scene.state.event().ranks == 2);
+  }
+}
+
+TEST_CASE("a world is quiesced for more ranks where a change cannot be prepared, or has failed four times",
+          "[control][planned]") {
+  SECTION("its processes cannot") {
+    small_world scene{"no"};
+    scene.enter(14, 2, 1);
+    CHECK(scene.told<quiesce_directive>(11).size() == 1);
+    CHECK_FALSE(scene.told<quiesce_directive>(11).front().is_planned);
+  }
+  SECTION("its order cannot be held") {
+    small_world scene;
+    scene.state.can_hold_order(false);
+    scene.enter(14, 2, 1);
+    CHECK(scene.told<quiesce_directive>(11).size() == 1);
+  }
+  SECTION("it has failed") {
+    small_world scene;
+    scene.enter(14, 2, 1);
+    for (int i = 0; i < 4; ++i) {
+      REQUIRE(scene.told<id_wanted>(11).size() == static_cast<std::size_t>(i) + 1);
+      CHECK(scene.told<quiesce_directive>(11).empty());
+      scene.say(14,
+                failed_report{.of = scene.told<id_wanted>(11).back().of, .why = {.code = errc::communicator_failed}});
+      scene.pass(5s, {11, 12, 14});
+    }
+    CHECK(scene.told<id_wanted>(11).size() == 4);
+    REQUIRE(scene.told<quiesce_directive>(11).size() == 1);
+    CHECK_FALSE(scene.told<quiesce_directive>(11).front().is_planned);
+  }
+}
+
+TEST_CASE("a world that stops gives a change up", "[control][planned]") {
+  small_world scene;
+  scene.prepare(epoch{3});
+  scene.note(scene.state.on_stop(scene.now));
+  CHECK(scene.phase() == control_phase::stopping);
+  for (const session_id one : {11, 12, 14}) CHECK(scene.told<drop_directive>(one).size() == 1);
+}
+
+namespace {
+
+/// What control_effect::left has answered for \p place.
+std::vector<errc> answers_for(const controller_scene& scene, int place) {
+  std::vector<errc> found;
+  for (const auto& one : scene.all)
+    if (const auto* left = std::get_if<control_effect::left>(&one); left != nullptr && left->place == place)
+      found.push_back(left->why.code);
+  return found;
+}
+
+/// Does all that epoch \p of needs after it was prepared by \p next, up to its forming. \p now: the present ranks.
+void switch_to(controller_scene& scene, epoch of, const std::vector<session_id>& now,
+               const std::vector<session_id>& next) {
+  const epoch last = scene.state.current_epoch();
+  scene.say(next.front(), id_offer{of, {}});
+  for (const session_id one : next) scene.say(one, formed_report{of});
+  for (const session_id one : now) scene.say(one, held_report{last});
+  scene.note(scene.state.on_order_held(true, scene.now));
+  for (const session_id one : now) scene.say(one, drained_report{.of = last});
+  REQUIRE(scene.state.current_epoch() == of);
+  for (const session_id one : next) scene.say(one, formed_report{of});
+  REQUIRE(scene.phase() == control_phase::serving);
+}
+
+} // namespace
+
+TEST_CASE("a rank that is asked to leave does so at the switch to an epoch without it, and is told to end",
+          "[control][planned]") {
+  small_world scene;
+  scene.note(scene.state.on_leave_asked(1, false, scene.now));
+  CHECK(answers_for(scene, 1).empty());
+  REQUIRE(scene.told<id_wanted>(11).empty()); // one rank would remain, which has no order to go on in
+  REQUIRE(scene.told<quiesce_directive>(11).size() == 1);
+  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+  CHECK(scene.told<stop_directive>(12).size() == 1);
+  CHECK(answers_for(scene, 1) == std::vector{errc::none});
+  scene.say(11, formed_report{epoch{3}});
+  CHECK(scene.state.event().ranks == 1);
+}
+
+TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][planned]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
+  scene.all.clear();
+  SECTION("the last one") {
+    scene.note(scene.state.on_leave_asked(2, false, scene.now));
+    REQUIRE(scene.told<id_wanted>(11).size() == 1);
+    switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+    CHECK(scene.told<prepare_directive>(14).empty());
+    CHECK(scene.told<hold_directive>(14).size() == 1); // its requests end, too
+    CHECK(scene.told<formation_directive>(14).empty());
+    REQUIRE(scene.told<stop_directive>(14).size() == 1);
+    CHECK(scene.told<stop_directive>(14).front().why.code == errc::stopping);
+    CHECK(answers_for(scene, 2) == std::vector{errc::none});
+    scene.say(14, leave_notice{});
+    scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now)); // it has ended, and its lease with it
+    scene.pass(2s, {11, 12});
+    CHECK(scene.phase() == control_phase::serving);
+    CHECK(scene.told<id_wanted>(11).size() == 1); // it does not take its own place again
+    scene.enter(15, 2, 2);
+    CHECK(scene.told<id_wanted>(11).size() == 2);
+  }
+  SECTION("one that is replaced by a process that stands by") {
+    scene.join(20, 0, [](join_request& asked) {
+      asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+      asked.spare = true;
+    });
+    scene.note(scene.state.on_leave_asked(0, false, scene.now));
+    REQUIRE(scene.told<id_wanted>(20).size() == 1);
+    switch_to(scene, epoch{4}, {11, 12, 14}, {20, 12, 14});
+    CHECK(scene.state.rank_of(20, epoch{4}) == rank{0});
+    CHECK(scene.state.rank_of(12, epoch{4}) == rank{1});
+    CHECK(scene.state.rank_of(14, epoch{4}) == rank{2});
+    CHECK(scene.told<stop_directive>(11).size() == 1);
+  }
+  SECTION("not one in front of others, unless that is allowed") {
+    scene.note(scene.state.on_leave_asked(0, false, scene.now));
+    CHECK(answers_for(scene, 0) == std::vector{errc::invalid_argument});
+    scene.note(scene.state.on_leave_asked(7, true, scene.now));
+    CHECK(answers_for(scene, 7) == std::vector{errc::invalid_argument});
+    CHECK(scene.told<id_wanted>(12).empty());
+    scene.note(scene.state.on_leave_asked(0, true, scene.now));
+    switch_to(scene, epoch{4}, {11, 12, 14}, {12, 14});
+    CHECK(scene.state.rank_of(14, epoch{4}) == rank{1});
+  }
+  SECTION("not after a fault that came first: it stays") {
+    scene.note(scene.state.on_leave_asked(2, false, scene.now));
+    scene.note(scene.state.on_session_lost(12, session_end::closed, scene.now));
+    CHECK(answers_for(scene, 2) == std::vector{errc::communicator_failed});
+    scene.form({11, 14});
+    CHECK(scene.state.event().ranks == 2);
+    CHECK(scene.state.rank_of(14, scene.state.current_epoch()) == rank{1});
+  }
+  SECTION("and one that ends before its turn has left with the fault") {
+    scene.note(scene.state.on_leave_asked(2, false, scene.now));
+    scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
+    CHECK(answers_for(scene, 2) == std::vector{errc::none});
+  }
+}
+
+TEST_CASE("a rank does not leave if too few would remain", "[control][planned]") {
+  controller_scene scene{terms_of(2)};
+  for (const int place : {0, 1}) scene.join(11 + static_cast<session_id>(place), place);
+  scene.note(scene.state.on_leave_asked(1, true, scene.now)); // it does not serve yet
+  scene.form({11, 12});
+  scene.note(scene.state.on_leave_asked(1, true, scene.now));
+  CHECK(answers_for(scene, 1) == std::vector{errc::invalid_argument, errc::invalid_argument});
+  CHECK(scene.phase() == control_phase::serving);
+}
+
+} // namespace troupe::tests::planned_change_state_test

@@ -1,0 +1,521 @@
+/// Processes join a world that serves: the next epoch is prepared beside the present one, and the world switches to it
+/// without refusing a request (docs/design/0117-planned-change.md). Here each "process" is a runtime of this one.
+#include "support/comes_true.hpp"
+
+#include <troupe/collectives/progress/resume_points.hpp>
+#include <troupe/processes/controller.hpp>
+#include <troupe/processes/world_driver.hpp>
+#include <troupe/runtime/rank_lane.hpp>
+#include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <future>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe::tests::planned_change_test {
+
+namespace {
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+
+constexpr std::size_t count = 64;
+constexpr const char* secret = "a secret of these tests";
+
+controller_options options_of(int size) {
+  controller_options made{.terms = {.world_size = size}};
+  made.terms.recovery.policy = recovery_policy::shrink;
+  made.terms.token = secret;
+  made.terms.suspicion = 10s; // this machine may be busy
+  return made;
+}
+
+configuration settings_of(const controller& control, int place, const std::string& name, int attempt = 0) {
+  configuration made;
+  made.backend = backend_choice::mock;
+  made.profile = latency_profile::frugal;
+  made.limits.one_shot_bytes = 0;
+  made.mock.devices = 1;
+  made.log_level = "off";
+  made.control = {.address = control.address(), .planned_changes = true, .patience = 10s};
+  made.control.assignment = {.token = secret, .name = name, .place = place, .attempt = attempt};
+  made.deadlines.abort = 5s;
+  return made;
+}
+
+configuration driver_settings_of(const controller& control) {
+  configuration made;
+  made.backend = backend_choice::mock;
+  made.profile = latency_profile::frugal;
+  made.log_level = "off";
+  made.control = {.address = control.address(), .patience = 10s};
+  made.control.assignment.token = secret;
+  return made;
+}
+
+class member {
+public:
+  explicit member(configuration settings)
+    : runtime_{std::make_unique<runtime>(std::move(settings))}, world_{std::async(std::launch::async, [this] {
+        return runtime_->form_world();
+      })} {}
+
+  [[nodiscard]] world& in() {
+    if (!formed_) formed_ = world_.get();
+    return *formed_;
+  }
+  [[nodiscard]] bool is_ready(epoch after, int size) {
+    return comes_true(
+        [&] {
+          const world_event now = in().status();
+          return now.phase == world_phase::ready && now.epoch > after && now.world_size == size;
+        },
+        60s);
+  }
+
+private:
+  std::unique_ptr<runtime> runtime_;
+  std::future<world> world_;
+  std::optional<world> formed_;
+};
+
+/// The events of a controller.
+class control_log {
+public:
+  [[nodiscard]] controller::hooks hooks() {
+    return {.heard = [this](const control_event& one) {
+      const std::lock_guard lock{mutex_};
+      all_.push_back(one);
+    }};
+  }
+  [[nodiscard]] std::size_t count(const std::function<bool(const control_event&)>& which) const {
+    const std::lock_guard lock{mutex_};
+    return static_cast<std::size_t>(std::ranges::count_if(all_, which));
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::vector<control_event> all_;
+};
+
+/// Where all clients of a lane stop: at the same request, because a request waits for all ranks.
+class course {
+public:
+  [[nodiscard]] bool goes_on(std::uint64_t index) {
+    const std::lock_guard lock{mutex_};
+    if (index >= end_) return false;
+    furthest_ = std::max(furthest_, index + 1);
+    return true;
+  }
+  void end() {
+    const std::lock_guard lock{mutex_};
+    end_ = furthest_;
+  }
+
+private:
+  std::mutex mutex_;
+  std::uint64_t furthest_ = 0;
+  std::uint64_t end_ = std::numeric_limits<std::uint64_t>::max();
+};
+
+/// A sum that has ended, and how long it took.
+struct summed {
+  std::uint64_t index = 0;
+  epoch in{};
+  float value = 0;
+  bool is_uniform = false;
+  nanoseconds took{};
+};
+
+/// Asks a rank for sums, several at a time.
+class load {
+public:
+  load(world& where, epoch acknowledged, std::uint64_t first, course& with)
+    : thread_{[this, &where, acknowledged, first, &with] { run(where, acknowledged, first, with); }} {}
+
+  /// Waits for the end of the course.
+  void join() { thread_.join(); }
+  [[nodiscard]] const std::vector<summed>& sums() const { return sums_; }
+  [[nodiscard]] const std::vector<error>& refused() const { return refused_; }
+  [[nodiscard]] std::uint64_t done() const { return done_; }
+
+private:
+  struct pending {
+    std::uint64_t index = 0;
+    steady::time_point asked{};
+    buffer memory{};
+    std::future<completion> reply{};
+  };
+
+  void run(world& where, epoch acknowledged, std::uint64_t first, course& with) {
+    const rank self = where.local_ranks().front();
+    rank_lane mine{where, self, lane::named("planned load")};
+    mine.acknowledge(acknowledged);
+    std::array<pending, 4> all;
+    for (pending& one : all) one.memory = where.allocate(self, count * sizeof(float));
+    std::uint64_t next = first;
+    const auto take = [&](pending& one) {
+      if (!one.reply.valid()) return;
+      try {
+        const completion done = one.reply.get();
+        const auto* const values = reinterpret_cast<const float*>(one.memory.data());
+        sums_.push_back(
+            {.index = one.index,
+             .in = done.epoch,
+             .value = values[0],
+             .is_uniform = std::all_of(values, values + count, [&](float each) { return each == values[0]; }),
+             .took = steady::now() - one.asked});
+        ++done_;
+      } catch (const exception& failure) {
+        refused_.push_back(failure.why());
+      }
+    };
+    for (; refused_.empty() && with.goes_on(next); ++next) {
+      pending& one = all[next % all.size()];
+      take(one);
+      one.index = next;
+      const auto value = static_cast<float>((next % 64) * 8) + static_cast<float>(where.local_ranks().front().value());
+      std::fill_n(reinterpret_cast<float*>(one.memory.data()), count, value);
+      one.asked = steady::now();
+      one.reply = mine.all_reduce(one.memory, one.memory, count, dtype::f32, reduction::sum, {.deadline = 30s});
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) take(all[(next + i) % all.size()]);
+  }
+
+  std::vector<summed> sums_;
+  std::vector<error> refused_;
+  std::atomic<std::uint64_t> done_{0};
+  std::thread thread_;
+};
+
+/// Asks all ranks for barriers, one after another, each made for the ranks that the world has then.
+class whole_load {
+public:
+  template <class Asker>
+  explicit whole_load(Asker& by)
+    : thread_{[this, &by] {
+        while (!is_over_) try {
+            const auto size = static_cast<std::size_t>(by.status().world_size);
+            const auto asked = steady::now();
+            static_cast<void>(by.ask(std::vector<operation>(size, barrier{}), {.deadline = 30s}).get());
+            ++done;
+            const std::lock_guard lock{mutex_};
+            took_.push_back(steady::now() - asked);
+          } catch (const exception& failure) {
+            const error& why = failure.why();
+            const bool is_outgrown = why.code == errc::invalid_argument && why.effect == effect::rejected;
+            if (is_outgrown)
+              ++outgrown;
+            else
+              refused.push_back(why);
+          }
+      }} {}
+  void end() {
+    is_over_ = true;
+    thread_.join();
+  }
+
+  /// Returns the times of the requests that have ended since the last call.
+  [[nodiscard]] std::vector<nanoseconds> take_times() {
+    const std::lock_guard lock{mutex_};
+    return std::exchange(took_, {});
+  }
+
+  int done = 0;
+  int outgrown = 0; ///< Requests that were made for fewer ranks, while the world got another.
+  std::vector<error> refused;
+
+private:
+  std::atomic<bool> is_over_{false};
+  std::mutex mutex_;
+  std::vector<nanoseconds> took_;
+  std::thread thread_;
+};
+
+/// The sum of the ranks' values at \p index, in a world of \p size.
+float expected_sum(std::uint64_t index, int size) {
+  float sum = 0;
+  for (int r = 0; r < size; ++r) sum += static_cast<float>((index % 64) * 8) + static_cast<float>(r);
+  return sum;
+}
+
+/// Checks each sum, and that each request was done once, in its order.
+void check_sums(const load& of, std::uint64_t first, const std::map<epoch, int>& sizes) {
+  for (const error& why : of.refused()) FAIL_CHECK(to_string(why));
+  std::size_t wrong = 0;
+  std::uint64_t next = first;
+  for (const summed& one : of.sums()) {
+    const auto size = sizes.find(one.in);
+    const bool is_right = size != sizes.end() && one.is_uniform && one.index == next &&
+                          one.value == expected_sum(one.index, size->second);
+    if (!is_right && wrong++ == 0)
+      FAIL_CHECK("request " << one.index << " (" << next << " was next) of epoch " << to_string(one.in) << " gave "
+                            << one.value);
+    ++next;
+  }
+  CHECK(wrong == 0);
+}
+
+std::uint64_t complete_in(const world_event& now) {
+  const resume_point* const found = now.resume ? find_point(*now.resume, lane::named("planned load")) : nullptr;
+  return found != nullptr ? found->complete : 0;
+}
+
+/// A world of four that has lost two processes, and serves in an epoch of two ranks.
+struct halved_world {
+  halved_world() {
+    for (member* const one : {&first, &second, third.get(), fourth.get()}) REQUIRE(one->is_ready(epoch{0}, 4));
+    for (const char* const name : {"3", "2"}) {
+      control.process_ended(name, ::getpid(), "the test says so");
+      REQUIRE(first.is_ready(epoch{1}, name[0] == '3' ? 3 : 2));
+    }
+    REQUIRE(second.is_ready(epoch{2}, 2));
+    third.reset();
+    fourth.reset();
+    began = first.in().epoch();
+    sizes = {{began, 2}};
+  }
+
+  control_log log;
+  controller control{options_of(4), log.hooks()};
+  member first{settings_of(control, 0, "0")}, second{settings_of(control, 1, "1")};
+  std::unique_ptr<member> third = std::make_unique<member>(settings_of(control, 2, "2"));
+  std::unique_ptr<member> fourth = std::make_unique<member>(settings_of(control, 3, "3"));
+  epoch began{};
+  std::map<epoch, int> sizes; ///< Of the epochs since then.
+};
+
+} // namespace
+
+TEST_CASE("processes join a world under load as planned: no request is refused, and positions and epochs go on",
+          "[processes][planned][ONE-1][ORD-1][CUT-1]") {
+  halved_world scene;
+  course all;
+  std::vector<std::unique_ptr<load>> loads;
+  std::vector<std::uint64_t> firsts{0, 0};
+  for (member* const one : {&scene.first, &scene.second})
+    loads.push_back(std::make_unique<load>(one->in(), scene.began, 0, all));
+  // Also requests to the whole world, by a rank's process and by a driver.
+  world_driver driver{driver_settings_of(scene.control)};
+  REQUIRE(driver.wait_ready(20s).phase == world_phase::ready);
+  whole_load by_rank{scene.first.in()}, by_driver{driver};
+  std::vector<std::unique_ptr<member>> newcomers;
+  for (const int size : {3, 4}) {
+    const std::uint64_t before = loads.front()->done();
+    REQUIRE(comes_true([&] { return loads.front()->done() > before + 50; }, 30s));
+    const epoch last = scene.first.in().epoch();
+    newcomers.push_back(
+        std::make_unique<member>(settings_of(scene.control, size - 1, std::to_string(size - 1) + "b", 1)));
+    member& made = *newcomers.back();
+    REQUIRE(made.is_ready(last, size));
+    REQUIRE(scene.first.is_ready(last, size));
+    scene.sizes.emplace(made.in().epoch(), size);
+    firsts.push_back(complete_in(made.in().status()));
+    loads.push_back(std::make_unique<load>(made.in(), made.in().epoch(), firsts.back(), all));
+    REQUIRE(comes_true([&] { return loads.back()->done() > 50; }, 30s));
+  }
+  all.end();
+  for (const auto& one : loads) one->join();
+  by_rank.end();
+  by_driver.end();
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    INFO("client " << i);
+    check_sums(*loads[i], firsts[i], scene.sizes);
+  }
+  for (whole_load* const one : {&by_rank, &by_driver}) {
+    for (const error& why : one->refused) FAIL_CHECK(to_string(why));
+    CHECK(one->done > 0);
+  }
+}
+
+TEST_CASE("a process that cannot form the prepared epoch leaves the world unharmed", "[processes][planned][ONE-1]") {
+  halved_world scene;
+  course all;
+  load one{scene.first.in(), scene.began, 0, all}, other{scene.second.in(), scene.began, 0, all};
+  REQUIRE(comes_true([&] { return one.done() > 50; }, 30s));
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{2}).forming(0).fail(errc::communicator_failed);
+  configuration settings = settings_of(scene.control, 2, "2b", 1);
+  settings.faults = script;
+  const epoch last = scene.first.in().epoch();
+  member newcomer{settings};
+  REQUIRE(comes_true(
+      [&] {
+        return scene.log.count([](const control_event& each) {
+          return each.phase == control_phase::serving && each.reason.text.find("planned change") != std::string::npos;
+        }) > 0;
+      },
+      30s));
+  CHECK(scene.first.in().epoch() == last);
+  const std::uint64_t before = one.done();
+  REQUIRE(comes_true([&] { return one.done() > before + 50; }, 30s));
+  // The next attempt succeeds.
+  REQUIRE(newcomer.is_ready(last, 3));
+  REQUIRE(scene.first.is_ready(last, 3));
+  scene.sizes.emplace(newcomer.in().epoch(), 3);
+  const std::uint64_t first = complete_in(newcomer.in().status());
+  load third{newcomer.in(), newcomer.in().epoch(), first, all};
+  REQUIRE(comes_true([&] { return third.done() > 50; }, 30s));
+  all.end();
+  for (load* const each : {&one, &other, &third}) each->join();
+  check_sums(one, 0, scene.sizes);
+  check_sums(other, 0, scene.sizes);
+  check_sums(third, first, scene.sizes);
+}
+
+TEST_CASE(
+    "a rank leaves a world under load as planned, and a process that stands by takes a place: the others lose nothing",
+    "[processes][planned][ONE-1][ORD-1]") {
+  control_log log;
+  controller control{options_of(3), log.hooks()};
+  std::vector<std::unique_ptr<member>> ranks;
+  for (int place = 0; place < 3; ++place)
+    ranks.push_back(std::make_unique<member>(settings_of(control, place, std::to_string(place))));
+  for (const auto& one : ranks) REQUIRE(one->is_ready(epoch{0}, 3));
+  const epoch began = ranks[0]->in().epoch();
+  std::map<epoch, int> sizes{{began, 3}};
+  course all;
+  std::vector<std::unique_ptr<load>> loads;
+  for (const auto& one : ranks) loads.push_back(std::make_unique<load>(one->in(), began, 0, all));
+  REQUIRE(comes_true([&] { return loads[0]->done() > 50; }, 30s));
+
+  REQUIRE_THROWS_AS(control.leave(0).get(), exception); // the others would get other numbers
+  control.leave(2).get();
+  REQUIRE(ranks[0]->is_ready(began, 2));
+  REQUIRE(ranks[1]->is_ready(began, 2));
+  sizes.emplace(ranks[0]->in().epoch(), 2);
+  loads[2]->join();
+  // Its own clients are told. What was launched has ended well.
+  REQUIRE_FALSE(loads[2]->refused().empty());
+  for (const error& why : loads[2]->refused()) CHECK(why.effect == effect::rejected);
+  CHECK(comes_true([&] { return ranks[2]->in().status().phase == world_phase::stopped; }, 30s));
+  std::uint64_t before = loads[0]->done();
+  REQUIRE(comes_true([&] { return loads[0]->done() > before + 50; }, 30s));
+
+  // The first process that stands by takes the free place, the second one that of rank 1 when that leaves.
+  std::vector<std::unique_ptr<member>> spares;
+  std::vector<std::unique_ptr<load>> taken_over;
+  std::vector<std::uint64_t> firsts;
+  for (const int at : {2, 1}) {
+    configuration settings = settings_of(control, at, "s" + std::to_string(at));
+    settings.control.assignment.spare = true;
+    const epoch last = ranks[0]->in().epoch();
+    spares.push_back(std::make_unique<member>(settings));
+    if (at == 1) {
+      REQUIRE(comes_true([&] { return log.count([](const control_event& one) { return one.spares > 0; }) > 0; }, 30s));
+      control.leave(1).get();
+    }
+    member& made = *spares.back();
+    REQUIRE(made.is_ready(last, 3));
+    REQUIRE(ranks[0]->is_ready(last, 3));
+    CHECK(made.in().local_ranks().front() == rank{at});
+    sizes.emplace(made.in().epoch(), 3);
+    firsts.push_back(complete_in(made.in().status()));
+    taken_over.push_back(std::make_unique<load>(made.in(), made.in().epoch(), firsts.back(), all));
+    REQUIRE(comes_true([&] { return taken_over.back()->done() > 50; }, 30s));
+  }
+  loads[1]->join();
+  before = loads[0]->done();
+  REQUIRE(comes_true([&] { return loads[0]->done() > before + 50; }, 30s));
+  all.end();
+  loads[0]->join();
+  check_sums(*loads[0], 0, sizes);
+  for (std::size_t i = 0; i < taken_over.size(); ++i) {
+    taken_over[i]->join();
+    check_sums(*taken_over[i], firsts[i], sizes);
+  }
+  for (const std::size_t gone : {1, 2})
+    for (const error& why : loads[gone]->refused()) CHECK(why.effect == effect::rejected);
+}
+
+namespace {
+
+/// What a planned change costs the requests beside it.
+struct change_cost {
+  nanoseconds longest{}; ///< Of the requests to the whole world during the change.
+  double rate = 0;       ///< Of these requests, compared with the time before.
+};
+
+/// Prints the 50th and 95th percentile, and the worst.
+void print(const std::string& what, const std::vector<change_cost>& all) {
+  const auto line = [&](const char* name, auto of, bool is_low_bad) {
+    std::vector<double> values;
+    for (const change_cost& one : all) values.push_back(of(one));
+    std::ranges::sort(values);
+    if (is_low_bad) std::ranges::reverse(values);
+    const auto at = [&](std::size_t percent) { return values[(values.size() - 1) * percent / 100]; };
+    std::printf("%-6s %-28s p50 %9.2f  p95 %9.2f  worst %9.2f\n", what.c_str(), name, at(50), at(95), values.back());
+  };
+  line(
+      "longest request, ms", [](const change_cost& one) { return static_cast<double>(one.longest.count()) / 1e6; },
+      false);
+  line(
+      "rate, of that before, %", [](const change_cost& one) { return 100 * one.rate; }, true);
+}
+
+} // namespace
+
+// Not run by default: troupe_membership_tests "[planned-figures]". Needs a quiet machine.
+TEST_CASE("figures of planned changes", "[.][planned-figures]") {
+  controller control{options_of(3)};
+  member first{settings_of(control, 0, "0")}, second{settings_of(control, 1, "1")};
+  auto third = std::make_unique<member>(settings_of(control, 2, "2"));
+  for (member* const one : {&first, &second, third.get()}) REQUIRE(one->is_ready(epoch{0}, 3));
+  whole_load asker{first.in()};
+  std::map<std::string, std::vector<change_cost>> all;
+  const auto measure = [&](const std::string& kind, const std::function<void()>& change) {
+    static_cast<void>(asker.take_times());
+    const auto before = steady::now();
+    std::this_thread::sleep_for(300ms);
+    const auto began = steady::now();
+    const double usual =
+        static_cast<double>(asker.take_times().size()) / std::chrono::duration<double>(began - before).count();
+    change();
+    const auto ended = steady::now();
+    const std::vector<nanoseconds> times = asker.take_times();
+    const double rate = static_cast<double>(times.size()) / std::chrono::duration<double>(ended - began).count();
+    all[kind].push_back(
+        {.longest = times.empty() ? ended - began : *std::ranges::max_element(times), .rate = rate / usual});
+  };
+  for (int i = 0; i < 20; ++i) {
+    const epoch last = first.in().epoch();
+    measure("leave", [&] { control.leave(2).get(); });
+    REQUIRE(first.is_ready(last, 2));
+    third = nullptr;
+    const epoch small = first.in().epoch();
+    measure("join", [&] {
+      configuration settings = settings_of(control, 2, "2." + std::to_string(i), i + 1);
+      const auto script = std::make_shared<testing::fault_script>();
+      script->on(rank{2}).forming(0).delay(500ms); // so that the rate meanwhile can be seen
+      settings.faults = script;
+      third = std::make_unique<member>(settings);
+      REQUIRE(third->is_ready(small, 3));
+    });
+    REQUIRE(first.is_ready(small, 3));
+  }
+  asker.end();
+  for (const error& why : asker.refused) FAIL_CHECK(to_string(why));
+  for (const auto& [kind, costs] : all) print(kind, costs);
+  std::printf("%d requests were made for another number of ranks, in 40 changes\n", asker.outgrown);
+}
+
+} // namespace troupe::tests::planned_change_test
