@@ -160,6 +160,10 @@ void receipt_judge::take(const std::string& process, const receipt& one) {
               names_[known->second.second] + " and as " + one.text + " to " + process);
       return;
     }
+    case receipt_kind::rejected:
+      ++totals_.rejected;
+      rejected_.try_emplace({number_of(one.world), number_of(one.where), one.epoch.value(), one.step}, one.text, from);
+      return;
     case receipt_kind::committed: {
       ++totals_.commits;
       auto& last = commits_[{number_of(one.world), number_of(one.where)}][{one.epoch.value(), from}];
@@ -275,19 +279,26 @@ void receipt_judge::judge_commits() {
   for (const auto& [lane, commits] : commits_) {
     const std::string& world = names_[lane.first];
     const std::string& where = names_[lane.second];
+    std::uint64_t since = 0; // the epoch that was told last that later commits may have been complete before it
     for (const auto& [in, told] : points_[lane.first]) {
+      if (told.points && !told.points->has_survivors) since = in;
       if (!told.points || !told.points->has_survivors) continue;
       std::uint64_t last = 0;
-      for (const auto& [from, commit] : commits)
-        if (from.first < in && (terms_.order_survives || told.processes.contains(from.second)))
-          last = std::max(last, commit);
+      std::pair<std::uint64_t, number> last_from{};
+      for (const auto& [from, commit] : commits) {
+        if (from.first < since || from.first >= in || commit < last) continue;
+        if (!terms_.order_survives && !told.processes.contains(from.second)) continue;
+        last = commit;
+        last_from = from;
+      }
       if (last < terms_.commit_every) continue;
       const resume_point* const point = find_named(*told.points, where);
       const std::optional<std::uint64_t> known = point == nullptr ? std::nullopt : point->commit;
       if (known && *known >= last - terms_.commit_every) continue;
       fault("world " + world + " in epoch " + std::to_string(in) + " is told " +
             (known ? "commit " + std::to_string(*known) : std::string{"no commit"}) + " of lane " + where +
-            ", in which commit " + std::to_string(last) + " has succeeded before");
+            ", in which commit " + std::to_string(last) + " has succeeded before, in epoch " +
+            std::to_string(last_from.first) + " at " + names_[last_from.second]);
     }
   }
 }
@@ -297,10 +308,8 @@ void receipt_judge::judge_positions() {
   for (const auto& [at, one] : values_) {
     if (!one.step) continue;
     all.emplace_back(at, *one.step);
-    if (const auto refused = refused_.find({at.world, at.where, at.epoch, *one.step}); refused != refused_.end())
-      fault("the agree of step " + std::to_string(*one.step) + " was refused as " + refused->second.first + " to " +
-            names_[refused->second.second] + ", and " + names_[one.first_holder] + " has received a value at " +
-            describe(at));
+    judge_refusal(refused_, at, one);
+    judge_refusal(rejected_, at, one);
   }
   std::ranges::sort(all);
   for (std::size_t i = 1; i < all.size(); ++i) {
@@ -310,6 +319,14 @@ void receipt_judge::judge_positions() {
       fault("the agrees of steps " + std::to_string(step_before) + " and " + std::to_string(step) +
             " have positions in the opposite order: the latter is at " + describe(at));
   }
+}
+
+void receipt_judge::judge_refusal(const refusals& all, const place& at, const known_value& one) {
+  const auto found = all.find({at.world, at.where, at.epoch, *one.step});
+  if (found == all.end()) return;
+  const auto& [code, told] = found->second;
+  fault("the agree of step " + std::to_string(*one.step) + " was refused as " + code + " to " + names_[told] +
+        ", and " + names_[one.first_holder] + " has received a value at " + describe(at));
 }
 
 void receipt_judge::finish() {

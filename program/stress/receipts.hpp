@@ -29,6 +29,7 @@ enum class receipt_kind : std::uint8_t {
   answered,  ///< The value of an agree, in the reply to it.
   heard,     ///< A value that a driver has heard (world_driver::on_agreed()).
   refused,   ///< The order refuses an agree at all ranks; `text` is the code of the error.
+  rejected,  ///< An agree ended with its epoch and certainly did not run (ONE-2); `text` is the code of the error.
   committed, ///< A commit succeeded; `step` is its number.
   resumed,   ///< The resume points of an epoch; `epoch` is the new one.
   fault,     ///< The client has found a fault, which `text` describes.
@@ -92,7 +93,8 @@ struct receipt_terms {
 /// Compares the receipts of all processes. Values that are compared must be unique: each agree of the run has another.
 ///
 /// Faults: two values at one position of one lane and epoch, in replies, resume points and what drivers hear; one value
-/// at two positions; a request answered twice; a value where the order has refused at another rank, or for two reasons;
+/// at two positions; a request answered twice; a value where another rank was refused by the order, or told that the
+/// agree certainly did not run (ONE-2); two reasons of one refusal;
 /// resume points that differ between ranks, do not tell a value that was received at or beyond them, or tell an earlier
 /// commit than the one before the last that succeeded (CUT-1); what the clients themselves report.
 /// Memory: proportional to the number of positions. Threads: one at a time.
@@ -111,6 +113,7 @@ public:
     std::size_t told = 0;      ///< Values in resume points.
     std::size_t told_anew = 0; ///< Those of them that the process had not received in a reply.
     std::size_t refused = 0;   ///< Agrees that the order has refused, by rank.
+    std::size_t rejected = 0;  ///< Agrees that have ended with their epoch and certainly did not run, by rank.
     std::size_t commits = 0;
     std::size_t epochs = 0; ///< Epochs for which resume points were told.
     std::size_t faults = 0;
@@ -143,6 +146,7 @@ private:
     std::set<number> processes{};
   };
   using lane_step = std::tuple<number, number, std::uint64_t, std::uint64_t>; ///< World, lane, epoch, step.
+  using refusals = std::map<lane_step, std::pair<std::string, number>>;       ///< The code, and who was told first.
 
   [[nodiscard]] number number_of(const std::string& name);
   [[nodiscard]] std::string describe(const place& where) const;
@@ -153,6 +157,7 @@ private:
   void judge_told(const place& at, const known_value& one);
   void judge_commits();
   void judge_positions();
+  void judge_refusal(const refusals& all, const place& at, const known_value& one);
 
   receipt_terms terms_;
   totals totals_{};
@@ -163,7 +168,7 @@ private:
   std::unordered_map<std::uint64_t, place> places_; ///< By the digest of the value.
   std::map<std::pair<number, number>, std::map<std::uint64_t, std::set<std::uint64_t>>>
       answered_; ///< By process, and world and lane together: the steps of the latest epochs.
-  std::map<lane_step, std::pair<std::string, number>> refused_; ///< The code, and who was told.
+  refusals refused_, rejected_;
   /// World and lane: by epoch and process the last commit that has succeeded.
   std::map<std::pair<number, number>, std::map<std::pair<std::uint64_t, number>, std::uint64_t>> commits_;
   std::map<number, std::map<std::uint64_t, told_points>> points_; ///< By world and epoch.

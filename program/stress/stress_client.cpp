@@ -299,13 +299,18 @@ private:
         .then(
             [this, all, which](const completion& reply) {
               if (which == all->operation_at) {
-                keep_receipt(scene_, *self_, all->step, epoch_, reply);
+                keep_receipt(scene_, *self_, all->step, epoch_, all->agreed.has_value(), reply);
                 if (!all->agreed && scene_.receipts == nullptr) scene_.ledger.launched(*self_, all->step, reply.launch);
               }
               compare(*all, reply);
               hear(all);
             },
-            [this, all, which](const caf::error& failure) { hear(all, which, from_caf(failure)); });
+            [this, all, which](const caf::error& failure) {
+              const error why = from_caf(failure);
+              if (which == all->operation_at)
+                keep_receipt(scene_, *self_, all->step, epoch_, all->agreed.has_value(), why);
+              hear(all, which, why);
+            });
   }
 
   /// The first reply has the position at which each rank launched the request; the second one is the outcome.
@@ -422,16 +427,29 @@ std::string find_value_fault(const std::optional<agreed_value>& expected, const 
   return is_right ? "" : "the reply has another agreed value, or none";
 }
 
-void keep_receipt(const stress_scene& scene, rank self, const stress_step& step, epoch in, const completion& reply) {
-  const bool is_commit = scene.script.is_commit(step);
-  if (scene.receipts == nullptr || (!reply.agreed && !is_commit)) return;
-  receipt one{.kind = reply.agreed ? receipt_kind::answered : receipt_kind::committed,
-              .world = scene.name,
+bool is_refused_for_all(const error& why) noexcept {
+  return why.code == errc::deadline_exceeded && why.effect == effect::rejected;
+}
+
+void keep_receipt(const stress_scene& scene, rank self, const stress_step& step, epoch in, bool is_agree,
+                  const outcome& result) {
+  if (scene.receipts == nullptr) return;
+  receipt one{.world = scene.name,
               .where = stress_lane_name(step.client, step.lane),
               .rank = self.value(),
               .epoch = in,
               .step = step.index};
-  if (reply.agreed) one.value = *reply.agreed;
+  if (const error* const why = failure_of(result)) {
+    if (!is_agree || why->effect != effect::rejected) return;
+    one.kind = is_refused_for_all(*why) ? receipt_kind::refused : receipt_kind::rejected;
+    one.text = to_string(why->code);
+  } else if (const auto& reply = std::get<completion>(result); reply.agreed) {
+    one.kind = receipt_kind::answered;
+    one.value = *reply.agreed;
+  } else {
+    if (!scene.script.is_commit(step)) return;
+    one.kind = receipt_kind::committed;
+  }
   scene.receipts->write(std::move(one));
 }
 

@@ -183,8 +183,11 @@ struct stress_scene {
 [[nodiscard]] bool may_end_with_epoch(errc code) noexcept;
 /// Compares the value of an agree with what the script says. Returns the fault; an empty string if there is none.
 [[nodiscard]] std::string find_value_fault(const std::optional<agreed_value>& expected, const completion& reply);
+/// Returns whether the order has refused an agree at all ranks, which then all go on behind it.
+[[nodiscard]] bool is_refused_for_all(const error& why) noexcept;
 /// Records what the reply to \p step has brought, if it must survive this process (stress_scene::receipts).
-void keep_receipt(const stress_scene& scene, rank self, const stress_step& step, epoch in, const completion& reply);
+void keep_receipt(const stress_scene& scene, rank self, const stress_step& step, epoch in, bool is_agree,
+                  const outcome& result);
 
 /// Captures the plan of lane \p lane of client \p client. All processes of the world must capture the same plans in the
 /// same order.

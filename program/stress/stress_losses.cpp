@@ -177,8 +177,10 @@ bool print_judgement(const receipt_judge& judge) {
   const receipt_judge::totals& sum = judge.sum();
   std::printf(
       "agreed values: %zu in replies at %zu positions; heard by drivers %zu, told after faults %zu (to processes "
-      "without the reply %zu), refused by the order %zu; commits %zu; resume points of %zu epochs\n",
-      sum.received, sum.positions, sum.heard, sum.told, sum.told_anew, sum.refused, sum.commits, sum.epochs);
+      "without the reply %zu), refused by the order %zu, rejected at the end of an epoch %zu; commits %zu; resume "
+      "points of %zu epochs\n",
+      sum.received, sum.positions, sum.heard, sum.told, sum.told_anew, sum.refused, sum.rejected, sum.commits,
+      sum.epochs);
   for (const std::string& one : judge.faults()) std::printf("fault: %s\n", one.c_str());
   return sum.faults == 0;
 }

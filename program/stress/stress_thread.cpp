@@ -11,15 +11,6 @@
 
 namespace troupe::program {
 
-namespace {
-
-/// Returns whether the order has refused an agree at all ranks, which then all go on behind it.
-bool is_refused_for_all(const error& why) {
-  return why.code == errc::deadline_exceeded && why.effect == effect::rejected;
-}
-
-} // namespace
-
 stress_thread::stress_thread(stress_scene& scene, rank self, std::size_t client, const thread_pace& pace)
   : scene_{scene},
     self_{self},
@@ -56,18 +47,6 @@ void stress_thread::run(epoch in, std::size_t first) {
   leave_lanes(scene_.where, self_, asker_);
 }
 
-void stress_thread::keep(const stress_step& step, const outcome& result) const {
-  if (const auto* const reply = std::get_if<completion>(&result)) return keep_receipt(scene_, self_, step, in_, *reply);
-  if (const error& why = std::get<error>(result); is_refused_for_all(why))
-    scene_.receipts->write({.kind = receipt_kind::refused,
-                            .world = scene_.name,
-                            .where = lane_.name(),
-                            .rank = self_.value(),
-                            .epoch = in_,
-                            .step = step.index,
-                            .text = std::string{to_string(why.code)}});
-}
-
 stress_thread::outcome_of_step stress_thread::ask(const stress_step& step, std::vector<operation> requests,
                                                   std::size_t operation_at,
                                                   const std::optional<agreed_value>& expected) {
@@ -79,12 +58,13 @@ stress_thread::outcome_of_step stress_thread::ask(const stress_step& step, std::
     const auto& reply = replies.emplace_back(std::make_shared<counted_reply>(doubled_));
     const bool is_operation = i == operation_at;
     scene_.ledger.asked();
-    ask_into(scene_.where, self_, std::move(asked),
-             counted_reply::answer_to(reply,
-                                      [this, step, is_operation](const outcome& result) {
-                                        if (is_operation) keep(step, result);
-                                      }),
-             asker_);
+    ask_into(
+        scene_.where, self_, std::move(asked),
+        counted_reply::answer_to(reply,
+                                 [this, step, is_operation, is_agree = expected.has_value()](const outcome& result) {
+                                   if (is_operation) keep_receipt(scene_, self_, step, in_, is_agree, result);
+                                 }),
+        asker_);
   }
   auto ended = outcome_of_step::done;
   for (std::size_t i = 0; i < replies.size(); ++i) {

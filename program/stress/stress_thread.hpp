@@ -38,7 +38,6 @@ private:
 
   [[nodiscard]] outcome_of_step ask(const stress_step& step, std::vector<operation> requests, std::size_t operation_at,
                                     const std::optional<agreed_value>& expected);
-  void keep(const stress_step& step, const outcome& result) const;
 
   stress_scene& scene_;
   const rank self_;

@@ -167,6 +167,20 @@ TEST_CASE("a value beside a refusal, and two reasons of a refusal, are found", "
   refused.text = "deadline_exceeded";
   CHECK_THAT(judged_receipts{}.take("0-1", answer_receipt(0, 1, 3, 4, "a")).take("1-2", refused).only_fault(),
              ContainsSubstring("was refused as deadline_exceeded to 1-2, and 0-1 has received a value"));
+  // At the end of an epoch each rank may have another reason, but it must be right about the effect (ONE-2).
+  receipt rejected = refused;
+  rejected.kind = receipt_kind::rejected;
+  rejected.text = "rebuilding";
+  CHECK_THAT(judged_receipts{}.take("1-2", rejected).take("0-1", answer_receipt(0, 1, 3, 4, "a")).only_fault(),
+             ContainsSubstring("was refused as rebuilding to 1-2, and 0-1 has received a value"));
+  receipt of_another = rejected;
+  of_another.text = "stale_epoch";
+  CHECK(judged_receipts{}
+            .take("1-2", rejected)
+            .take("2-3", of_another)
+            .take("0-1", answer_receipt(0, 2, 3, 4, "a"))
+            .only_fault()
+            .empty());
   receipt otherwise = refused;
   otherwise.text = "cancelled";
   CHECK_THAT(judged_receipts{}.take("0-1", refused).take("1-2", otherwise).only_fault(),
@@ -192,6 +206,20 @@ TEST_CASE("resume points that differ, lose a value or forget a commit are found 
   CHECK_THAT(judged_receipts{}.take("0-1", committed(11)).take("1-2", points_receipt(2, 4, {}, 3)).only_fault(),
              ContainsSubstring("is told commit 3"));
   CHECK(judged_receipts{}.take("0-1", committed(11)).take("1-2", points_receipt(2, 4, {}, 7)).only_fault().empty());
+  // A process that replaces the only one that knew a commit begins before it, and says so.
+  receipt without_survivors = points_receipt(2, 0);
+  auto points = std::make_shared<resume_points>(*without_survivors.points);
+  points->has_survivors = false;
+  without_survivors.points = points;
+  const auto replaced = [&](std::uint64_t told) {
+    receipt later = committed(6);
+    later.epoch = epoch{2};
+    judged_receipts all;
+    all.take("0-1", committed(11)).take("1-2", without_survivors).take("1-2", later);
+    return all.take("1-2", points_receipt(3, 4, {}, told)).only_fault();
+  };
+  CHECK(replaced(6).empty());
+  CHECK_THAT(replaced(1), ContainsSubstring("is told commit 1"));
 }
 
 TEST_CASE("where the order may be lost, a value that only lost processes had is no fault, and one of a survivor is",
