@@ -144,7 +144,7 @@ void controller_state::replace_away(int place, running_time now, control_effects
 std::vector<int> controller_state::free_places(const process_identity* asker) const {
   std::vector<bool> held(static_cast<std::size_t>(terms_.world_size)); // one pass: a world has a thousand of them
   for (const auto& [session, one] : members_)
-    if (!one.spare && !one.is_away && one.place && (asker == nullptr || !is_same_process(one.who, *asker)))
+    if (one.holds_place() && (asker == nullptr || !is_same_process(one.who, *asker)))
       held[static_cast<std::size_t>(*one.place)] = true;
   std::vector<int> free;
   for (int place = 0; place < terms_.world_size; ++place)
@@ -163,9 +163,7 @@ const controller_state::member* controller_state::user_of_gpu(const process_iden
 
 const controller_state::member* controller_state::holder_of(int place, const process_identity* asker) const {
   for (const auto& [session, one] : members_)
-    if (!one.spare && !one.is_away && !one.leaving && one.place == place &&
-        (asker == nullptr || !is_same_process(one.who, *asker)))
-      return &one;
+    if (one.holds_place() && one.place == place && (asker == nullptr || !is_same_process(one.who, *asker))) return &one;
   return nullptr;
 }
 

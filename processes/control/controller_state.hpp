@@ -175,6 +175,9 @@ private:
     /// Whether its connection has ended after a pause of the controller, and it is expected to join again.
     bool is_away = false;
     peer_silence silence{};
+
+    /// Returns whether no other process can have its place now.
+    [[nodiscard]] bool holds_place() const noexcept { return place && !spare && !is_away && !leaving; }
   };
   using members = std::map<session_id, member>;
   /// A process that was lost, and may still serve under its lease.
