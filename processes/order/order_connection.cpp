@@ -605,7 +605,7 @@ void order_connection::hand_over(std::shared_ptr<world_order> next, rank self, w
     }
     done->open();
   });
-  done->wait();
+  done->wait(); // for the thread that runs the queue's tasks, none of which blocks
 }
 
 void order_connection::pass_on(undecided_ask asked) const {
