@@ -17,8 +17,8 @@ class simulated_link {
 public:
   using delivery = std::function<void()>;
 
-  /// A sender gives a connection up when this much waits, or when nothing has been delivered for this long, as
-  /// transport_limits say of a real one.
+  /// A sender gives a connection up when this many bytes wait, or when none has been delivered for this long. Real
+  /// connections have transport_limits.
   static constexpr std::size_t most_bytes = std::size_t{256} << 10U;
   static constexpr nanoseconds longest_stall = std::chrono::milliseconds{600};
 

@@ -826,8 +826,8 @@ private:
       plan.places.push_back({.name = std::to_string(place), .number = place});
     return plan;
   }
-  /// A process that is lost is replaced as often as the world may rebuild, and some more often, because several are
-  /// lost at a time.
+  /// Lost processes are replaced a few times more often than the world may rebuild, because one rebuild may replace
+  /// several.
   static launch::respawn_terms terms_of(const scenario& of) {
     return {.budget = {.count = of.recovery.rebuilds + 4, .window = 10s, .first_delay = 2ms, .longest_delay = 20ms},
             .hasty = 5ms};
