@@ -517,12 +517,12 @@ public:
     // CUDA may block the caller until the stream has reached the copy if the memory is pageable, and always does if
     // both addresses are host memory. Requests therefore make both kinds of copies in host functions
     // (collectives/pipeline/staging/).
-    const cuda_scope here = for_stream(id, stream);
+    const cuda_scope here = on(id); // CUDA refuses addresses that the current device has no access to
     cuda_call(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, as_cuda(stream)), "cudaMemcpyAsync");
   }
 
   void fill(device_id id, native_stream stream, void* to, std::uint8_t value, std::size_t size_bytes) override {
-    const cuda_scope here = for_stream(id, stream);
+    const cuda_scope here = on(id); // as for copy()
     cuda_call(cudaMemsetAsync(to, value, size_bytes, as_cuda(stream)), "cudaMemsetAsync");
   }
 

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
 namespace troupe::tests::peer_memory_test {
@@ -108,6 +110,32 @@ TROUPE_DRIVER_TEST(1, "a part of peer memory is set to zero, and what is beside 
       if (seen[at] != (within ? 0 : 6))
         FAIL("byte " << at << " is " << int{seen[at]} << " of " << from << " to " << until);
     }
+  }
+}
+
+TROUPE_DRIVER_TEST(2, "memory that only its device reaches is filled and copied by threads of other devices",
+                   "[device]") {
+  const auto gpu = device::open(api, device_id{0});
+  const auto other = device::open(api, device_id{1});
+  need_peer_access(*gpu, *other);
+  const peer_memory memory{gpu, some_bytes};
+  const peer_memory near = peer_memory::import(gpu, memory.export_handle(), memory.size_bytes());
+  const peer_memory far = peer_memory::import(other, memory.export_handle(), memory.size_bytes());
+  for (const auto& current : {gpu, other}) {
+    std::string failure;
+    std::thread{[&] {
+      try {
+        api->enter_thread(current->id());
+        fill(gpu, near.data(), 7);
+        if (!holds_only(gpu, near.data(), 7) || !holds_only(other, far.data(), 7)) failure = "not the bytes of gpu";
+        fill(other, far.data(), 8);
+        if (!holds_only(gpu, near.data(), 8) || !holds_only(other, far.data(), 8)) failure = "not the bytes of other";
+      } catch (const exception& why) {
+        failure = why.what();
+      }
+    }}.join();
+    INFO("device " << to_string(current->id()) << " is current");
+    CHECK(failure == "");
   }
 }
 
