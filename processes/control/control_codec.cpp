@@ -92,7 +92,7 @@ void fields(Wire& io, Message& what) {
     io.text(what.native_text, most_of_text);
     each(io, what.rank, what.epoch);
   } else if constexpr (std::is_same_v<type, process_identity>) {
-    each(io, what.name, what.host, what.pid, what.gpu);
+    each(io, what.name, what.host, what.pid, what.gpu, what.life);
   } else if constexpr (std::is_same_v<type, shared_fact>) {
     each(io, what.name);
     io.text(what.value, most_of_text);

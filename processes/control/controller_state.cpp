@@ -93,13 +93,16 @@ control_effects controller_state::on_join(session_id from, const join_request& a
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (!is_same_process(one->second.who, asked.who)) continue;
-    one->second.lease_until = {}; // it has ended its lease before it has asked
-    if (one->second.is_away)
+    const bool has_asked = one->second.who.life == asked.who.life; // itself, not another one of the same name
+    if (has_asked) one->second.lease_until = {};                   // it has ended its lease before it has asked
+    if (one->second.is_away && has_asked)
       members_.erase(one);
     else
       lose(one, loss_error(describe(asked.who) + " has joined again"), false, now, out);
   }
-  std::erase_if(departed_, [&](const auto& one) { return is_same_process(one.second.who, asked.who); });
+  std::erase_if(departed_, [&](const auto& one) {
+    return is_same_process(one.second.who, asked.who) && one.second.who.life == asked.who.life;
+  });
   is_joining_ = false;
   if (members_.empty()) begin_gathering(now, out);
   member newcomer{.who = asked.who, .joined_in = epoch_, .last_epoch = asked.last_epoch};

@@ -23,6 +23,9 @@ struct process_identity {
   std::string host{};
   std::int64_t pid = 0;
   std::string gpu{}; ///< The GPU of its rank: the device's own name on that host; empty for a mock device.
+  /// A random number that the process has drawn once. Containers may have one name, host and process id (1) after
+  /// another, and the former one may still run on a machine that the network has cut off.
+  std::uint64_t life = 0;
 };
 [[nodiscard]] std::string describe(const process_identity& who);
 

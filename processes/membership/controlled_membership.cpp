@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -73,6 +74,15 @@ void leave_soon(const error& why) {
   }}.detach();
 }
 
+/// Returns a number that no other process has drawn. Forks have it from their parent, and process ids of their own.
+std::uint64_t life_of_process() {
+  static const std::uint64_t drawn = [] {
+    std::random_device entropy;
+    return (std::uint64_t{entropy()} << 32U) | entropy();
+  }();
+  return drawn;
+}
+
 /// Returns why process_session has no connection. invalid_argument means that another attempt would fail too.
 error error_of(const transport_fault& why, bool admitted) {
   if (!admitted) return {.code = is_refusal(why) ? errc::invalid_argument : errc::missing, .text = why.text};
@@ -88,7 +98,8 @@ join_request describe_process(const configuration& settings, driver& api, const 
       .who = {.name = settings.control.assignment.name,
               .host = settings.control.assignment.host.empty() ? host_name() : settings.control.assignment.host,
               .pid = ::getpid(),
-              .gpu = name_to_claim(api, where)},
+              .gpu = name_to_claim(api, where),
+              .life = life_of_process()},
       .place = settings.control.assignment.place,
       .spare = settings.control.assignment.spare,
       .attempt = settings.control.assignment.attempt,

@@ -30,18 +30,19 @@ unique_id sample_id() {
 }
 
 std::vector<process_frame> process_frames() {
-  const join_request join{.token = std::string{"a\0b", 3},
-                          .who = {.name = "s1", .host = "here", .pid = 4711, .gpu = "0000:1b:00.0"},
-                          .facts = {{"troupe", "1"}, {"ordering", "agreed"}},
-                          .place = 7,
-                          .world_size = 9,
-                          .spare = true,
-                          .attempt = 2,
-                          .local_device = 1,
-                          .device_count = 8,
-                          .last_epoch = epoch{5},
-                          .wall_clock_ns = -12,
-                          .nonce = ring_session{{~0ULL, 5}}};
+  const join_request join{
+      .token = std::string{"a\0b", 3},
+      .who = {.name = "s1", .host = "here", .pid = 4711, .gpu = "0000:1b:00.0", .life = 0xC0FFEE0000000001},
+      .facts = {{"troupe", "1"}, {"ordering", "agreed"}},
+      .place = 7,
+      .world_size = 9,
+      .spare = true,
+      .attempt = 2,
+      .local_device = 1,
+      .device_count = 8,
+      .last_epoch = epoch{5},
+      .wall_clock_ns = -12,
+      .nonce = ring_session{{~0ULL, 5}}};
   return {{0, join},
           {9, heartbeat{}},
           {9, id_offer{epoch{2}, sample_id()}},
@@ -181,6 +182,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(join.who.host == "here");
   CHECK(join.who.pid == 4711);
   CHECK(join.who.gpu == "0000:1b:00.0");
+  CHECK(join.who.life == 0xC0FFEE0000000001);
   REQUIRE(join.facts.size() == 2);
   CHECK(join.facts[1].name == "ordering");
   CHECK(join.facts[1].value == "agreed");

@@ -106,6 +106,23 @@ TEST_CASE("a loss that is proven is not waited for", "[control][lease][MEM-1]") 
   CHECK(time_to_form(world, {11, 13}) == 0ns);
 }
 
+TEST_CASE("a process of the same name, host and process id proves nothing about another one",
+          "[control][lease][MEM-1]") {
+  controller_scene world = serving_scene();
+  const bool was_noticed = GENERATE(false, true);
+  if (was_noticed) world.note(world.state.on_session_lost(12, session_end::broken, world.now));
+  world.join(22, 1, [](join_request& asked) { // the first process of another container
+    asked.who.name = "12";
+    asked.who.pid = 12;
+    asked.who.life = 7;
+  });
+  CHECK(world.phase() == control_phase::rebuilding);
+  const nanoseconds took = time_to_form(world, {11, 13, 22});
+  CHECK(took > waited - 20ms);
+  CHECK(took <= waited + 20ms);
+  CHECK(world.state.event().ranks == 3);
+}
+
 TEST_CASE("a controller forgets the processes that it has lost", "[control][lease]") {
   controller_scene world = serving_scene();
   session_id next = 12;
