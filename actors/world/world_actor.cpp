@@ -78,7 +78,7 @@ std::shared_ptr<collective_state> world_actor::replace_rank(std::size_t place, r
 }
 
 void world_actor::leave() {
-  sub_worlds_.stop_all(); // they live on if the controller stops the world
+  sub_worlds_.stop_all(); // none serves any more
   left_ = true;
   dismiss_ranks();
   quit();
@@ -105,6 +105,10 @@ void world_actor::epoch_ended(const error& why, bool for_good) {
 
 std::shared_ptr<latch> world_actor::quiesce(const error& why) {
   return sub_worlds_.quiesce(why);
+}
+
+bool world_actor::stop_sub_worlds(const stop_directive& told) {
+  return sub_worlds_.stop_as_told(told);
 }
 
 void world_actor::formed_again() {

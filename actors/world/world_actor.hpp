@@ -36,6 +36,7 @@ private:
   void leave() override;
   void epoch_ended(const error& why, bool for_good) override;
   [[nodiscard]] std::shared_ptr<latch> quiesce(const error& why) override;
+  [[nodiscard]] bool stop_sub_worlds(const stop_directive& told) override;
   void formed_again() override;
   void watch_rank(std::size_t place);
   void dismiss_ranks();

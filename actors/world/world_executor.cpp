@@ -19,6 +19,10 @@ std::vector<rank> ranks_of(const world_plan& plan) {
 
 namespace {
 
+error unasked_error() {
+  return {.code = errc::stopping, .text = "the world is shutting down, and not all ranks had asked for the operation"};
+}
+
 /// Returns the order of a world between two epochs.
 std::shared_ptr<world_order> no_order() {
   static const auto none = std::make_shared<caller_order>();
@@ -122,6 +126,8 @@ void world_executor::stop() {
   drop_prepared();
   maintenance_.end_suspension();
   carry_out(state_.on_stop());
+  // The world still serves if maintenance waits for its turn, which does not come any more if the controller stops it.
+  if (is_order_over_ && state_.event().phase == world_phase::ready) close_order(unasked_error());
 }
 
 void world_executor::kill(const error& why) {
@@ -152,14 +158,6 @@ void world_executor::let_go() {
   contexts_ = nullptr;
   now_.order = no_order();
 }
-
-namespace {
-
-error unasked_error() {
-  return {.code = errc::stopping, .text = "the world is shutting down, and not all ranks had asked for the operation"};
-}
-
-} // namespace
 
 void world_executor::follow(const controller_directive& from) {
   carry_out(std::visit(overloaded{
@@ -210,10 +208,8 @@ void world_executor::follow(const controller_directive& from) {
                            [this](const stop_directive& directive) {
                              if (directive.why.code != errc::stopping) return state_.on_dismissed(directive.why);
                              is_order_over_ = true;
-                             auto effects = state_.on_stop();
-                             // The world still serves if maintenance waits for its turn, which would not come any more.
-                             if (state_.event().phase == world_phase::ready) close_order(unasked_error());
-                             return effects;
+                             if (!shell_.stop_sub_worlds(directive)) stop();
+                             return world_effects{};
                            },
                        },
                        from.what));

@@ -39,6 +39,9 @@ public:
   /// Called when the epoch is to end without a fault. The latch opens when the sub-worlds have no operation in flight;
   /// null if there are no sub-worlds.
   [[nodiscard]] virtual std::shared_ptr<latch> quiesce([[maybe_unused]] const error& why) { return nullptr; }
+  /// Called when the controller stops the world: stops its sub-worlds, too. Returns whether there are any. Then the
+  /// executor's stop() is called when they have ended, because they serve under the lease of the world.
+  [[nodiscard]] virtual bool stop_sub_worlds([[maybe_unused]] const stop_directive& told) { return false; }
   /// Called when an epoch is ready, with ordering::agreed.
   virtual void formed_again() {}
   /// Replaces the actor at \p place, which has ended, with a new one for rank \p self. Returns the new actor's state.

@@ -188,6 +188,7 @@ private:
   void leave() override;
   void epoch_ended(const error& why, bool for_good) override { sub_worlds_->epoch_ended(why, for_good); }
   [[nodiscard]] std::shared_ptr<latch> quiesce(const error& why) override { return sub_worlds_->quiesce(why); }
+  [[nodiscard]] bool stop_sub_worlds(const stop_directive& told) override { return sub_worlds_->stop_as_told(told); }
   void formed_again() override { sub_worlds_->formed_again(); }
   [[nodiscard]] std::unique_ptr<sub_world_access> start_sub_world(std::uint64_t name, world_plan plan,
                                                                   const sub_world& made);

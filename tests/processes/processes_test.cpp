@@ -1388,6 +1388,42 @@ TEST_CASE("sub-worlds of processes end when their world has another size", "[pro
   check_sum_in({&in_a.at("both"), &in_b.at("both")});
 }
 
+TEST_CASE("a world that its controller stops lets its sub-worlds finish what is in flight first",
+          "[processes][splits][MEM-1]") {
+  kept_by = ordering::agreed;
+  controller control{options_of(2)};
+  member first{settings_of(control, 0)}, second{settings_of(control, 1)};
+  const std::vector<rank_group> both{{"both", {rank{0}, rank{1}}}};
+  auto a = begin_split(first, both), b = begin_split(second, both);
+  auto of_a = a.get(), of_b = b.get();
+  world in_a = of_a.at("both"), in_b = of_b.at("both");
+  const auto& gpu = in_b.device_of(rank{1});
+  const stream before{gpu};
+  gate held{gpu};
+  held.hold(before.ref());
+  const auto start = [](world where, const shared_event& ready) {
+    const rank self = where.local_ranks().front();
+    const buffer memory = where.allocate(self, count * sizeof(float));
+    return where.ask(self, {.what = all_reduce{.send = {memory, ready}, .recv = memory, .count = count},
+                            .epoch = where.epoch(),
+                            .deadline = 60s});
+  };
+  auto one = start(in_a, nullptr), other = start(in_b, record_event(gpu, before.ref()));
+  // Decided behind them, without the device.
+  rank_lane lane_a{in_a, rank{0}, lane::named("behind")}, lane_b{in_b, rank{1}, lane::named("behind")};
+  auto value_a = lane_a.agree(agreement_rule::max, 1), value_b = lane_b.agree(agreement_rule::max, 2);
+  CHECK_NOTHROW(static_cast<void>(value_a.get()));
+  CHECK_NOTHROW(static_cast<void>(value_b.get()));
+  control.stop();
+  REQUIRE(reaches(in_b, world_phase::stopping));
+  held.open();
+  CHECK_NOTHROW(static_cast<void>(one.get()));
+  CHECK_NOTHROW(static_cast<void>(other.get()));
+  REQUIRE(control.wait(10s));
+  CHECK_FALSE(control.reason());
+  for (world* const each : {&first.in(), &second.in(), &in_a, &in_b}) CHECK(is_stopped(*each));
+}
+
 TEST_CASE("when a world of processes grows, its sub-worlds finish what is in flight, and end", "[processes][splits]") {
   kept_by = ordering::agreed;
   controller control{options_of(3, recovery_policy::shrink)};

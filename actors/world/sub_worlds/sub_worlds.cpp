@@ -261,6 +261,16 @@ void sub_worlds::stop() {
   if (living_.empty()) parent_.stop();
 }
 
+bool sub_worlds::stop_as_told(const stop_directive& told) {
+  is_stopping_ = true;
+  for (const child& one : living_)
+    if (one.channel)
+      one.access->tell({told}); // its order is over, too
+    else
+      one.access->stop();
+  return !living_.empty();
+}
+
 void sub_worlds::stop_all() {
   for (const child& one : living_) one.access->stop();
 }

@@ -94,6 +94,7 @@ public:
   // The calls of world_shell that concern sub-worlds.
   void epoch_ended(const error& why, bool for_good);
   [[nodiscard]] std::shared_ptr<latch> quiesce(const error& why);
+  [[nodiscard]] bool stop_as_told(const stop_directive& told);
   void formed_again();
 
 private:

@@ -334,6 +334,8 @@ struct executor_scene : private world_shell {
   std::shared_ptr<latch> quiet = nullptr;             ///< What quiesce() returns.
   int formed_count = 0;                               ///< Calls of formed_again().
   int left = 0;                                       ///< Calls of leave().
+  bool has_sub_worlds = false;                        ///< What stop_sub_worlds() returns.
+  int stopped_sub_worlds = 0;                         ///< Calls of stop_sub_worlds().
   std::optional<world_executor> executor;
 
 private:
@@ -341,6 +343,10 @@ private:
   [[nodiscard]] std::shared_ptr<latch> quiesce(const error& why) override {
     quiesced.push_back(why);
     return quiet;
+  }
+  [[nodiscard]] bool stop_sub_worlds(const stop_directive&) override {
+    ++stopped_sub_worlds;
+    return has_sub_worlds;
   }
   void formed_again() override { ++formed_count; }
   [[nodiscard]] std::shared_ptr<collective_state> replace_rank(std::size_t place, rank self) override {

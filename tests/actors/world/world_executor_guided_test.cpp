@@ -217,6 +217,18 @@ TEST_CASE("a guided world that is stopped drains without an order, and takes its
   CHECK(at.one.log->count("destroy 1") == 1);
 }
 
+TEST_CASE("a guided world that the controller stops waits for its sub-worlds", "[actors][executor]") {
+  guided_scene at;
+  at.serve(epoch{1});
+  at.one.has_sub_worlds = true;
+  at.one.direct({stop_directive{.why = {.code = errc::stopping, .text = "all have finished"}}});
+  CHECK(at.one.executor->event().phase == world_phase::ready); // its lease is theirs
+  CHECK(at.one.stopped_sub_worlds == 1);
+  at.one.executor->stop(); // they have ended
+  at.one.run_until("its end", [&] { return at.one.left == 1; });
+  CHECK_FALSE(at.channel->all<leave_notice>()[0].why);
+}
+
 TEST_CASE("a guided world that is dismissed fails with the reason", "[actors][executor]") {
   guided_scene at;
   at.serve(epoch{1});
