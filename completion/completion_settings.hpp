@@ -39,6 +39,8 @@ inline constexpr std::array<std::string_view, 4> enum_names<completion_strategy>
 struct wait_profile {
   nanoseconds spin{0};                  ///< Time to spin after the last work before giving up the core.
   nanoseconds nap{nanoseconds{20'000}}; ///< Sleep between polls when a wait for a device exceeds `spin`.
+  /// Sleep where the end of the work ends it, too: between looks at deadlines and faults.
+  nanoseconds sleep{std::chrono::milliseconds{1}};
 };
 
 /// Time limits of a track (TIM-1). Time in which the poller's thread did not run does not count for `launch` and

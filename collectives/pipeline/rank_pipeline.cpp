@@ -43,9 +43,10 @@ std::shared_ptr<rank_pipeline> rank_pipeline::create(pipeline_services services,
                             alive->hooks_.late(std::move(why));
                         },
                     .holds = made->progress_};
-  made->track_ =
-      std::make_shared<track>(made->self(), make_completion_source(shared.strategy, made->where(), shared.slots),
-                              made->mark_, shared.limits, std::move(hooks));
+  made->track_ = std::make_shared<track>(made->self(),
+                                         make_completion_source(shared.strategy, made->where(), shared.slots,
+                                                                [bell = shared.poller->bell()] { bell->ring(); }),
+                                         made->mark_, shared.limits, std::move(hooks));
   made->track_->serves_under(shared.lease, formed_in);
   return made;
 }

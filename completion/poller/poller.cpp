@@ -22,6 +22,11 @@ std::size_t load_of(const std::vector<std::shared_ptr<polled>>& all) {
   return load;
 }
 
+/// Returns whether all that is watched rings the bell at its end.
+bool all_ring(const std::vector<std::shared_ptr<polled>>& all) {
+  return std::ranges::all_of(all, [](const auto& one) { return one->load() == 0 || one->rings(); });
+}
+
 } // namespace
 
 poller::poller(std::shared_ptr<const clock> time, wait_profile profile, std::function<void()> enter,
@@ -43,7 +48,7 @@ void poller::stop() {
     const std::lock_guard lock{mutex_}; // will_poll() promises a round only before the store
     stopping_.store(true);
   }
-  wake_.notify();
+  notify();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -53,7 +58,7 @@ void poller::attach(std::shared_ptr<polled> watched) {
   longer->push_back(std::move(watched));
   polled_ = std::move(longer); // destroys no object: the new list has all of the old one
   replaced_.fetch_add(1);
-  wake_.notify();
+  notify();
 }
 
 void poller::detach(const polled& watched) {
@@ -63,7 +68,7 @@ void poller::detach(const polled& watched) {
   std::erase_if(*shorter, [&](const auto& one) { return one.get() == &watched; });
   gone = std::exchange(polled_, std::move(shorter));
   replaced_.fetch_add(1);
-  wake_.notify(); // a parked thread still holds the list of its last round
+  notify(); // a parked thread still holds the list of its last round
 }
 
 void poller::let_go(polled& watched) {
@@ -74,7 +79,7 @@ void poller::let_go(polled& watched) {
     if (!has_ended_) {
       leaving_.push_back(&watched);
       some_leave_.store(true);
-      wake_.notify();
+      notify();
       return;
     }
   }
@@ -100,7 +105,7 @@ bool poller::will_poll(const polled& watched) noexcept {
     if (!is_started_.load() || stopping_.load() || !is_attached) return false;
     owes_round_.store(true);
   }
-  wake_.notify();
+  notify();
   return true;
 }
 
@@ -166,6 +171,7 @@ void poller::run() {
       running_.read(look_began, nanoseconds::max()); // releasing objects may have called the driver
     }
     if (owes_round_.load(std::memory_order_relaxed)) owes_round_.store(false);
+    const std::uint64_t rings = bell_->rings_.load();
     if (step(*all)) {
       last_work = end_round(*all);
       add(busy_, last_work - look_began);
@@ -179,16 +185,17 @@ void poller::run() {
     }
     const std::size_t before = std::exchange(load, load_of(*all));
     const auto has_news = [&] {
-      return stopping_.load() || owes_round_.load() || replaced_.load() != known || load_of(*all) != load;
+      return stopping_.load() || owes_round_.load() || replaced_.load() != known || load_of(*all) != load ||
+             bell_->rings_.load() != rings;
     };
-    // Devices cannot wake a thread, so the poller only naps while something is in flight.
     if (load > before) {
       last_work = look_began;
       continue;
     }
-    const nanoseconds longest_park = load > 0 ? profile_.nap : idle_park;
+    // Most devices cannot wake a thread, so the poller only naps while something is in flight there.
+    const nanoseconds longest_park = load == 0 ? idle_park : all_ring(*all) ? profile_.sleep : profile_.nap;
     sleeps_until_.store(later(look_began, longest_park), std::memory_order_relaxed);
-    const bool is_woken = wake_.park(has_news, longest_park);
+    const bool is_woken = bell_->wake_.park(has_news, longest_park);
     const time_point woken = time_->now();
     add(parked_, woken - look_began);
     running_.read(woken, longest_park + running_.counted());

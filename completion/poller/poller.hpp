@@ -17,6 +17,23 @@
 
 namespace troupe {
 
+/// What ends the poller's sleep when work has finished, for code that may outlive the poller: a driver's thread.
+/// Threads: any.
+class poller_bell {
+public:
+  /// Makes the poller's thread poll soon. Does not block.
+  void ring() noexcept {
+    rings_.fetch_add(1);
+    wake_.notify();
+  }
+
+private:
+  friend class poller;
+
+  std::atomic<std::uint64_t> rings_{0};
+  wake_signal wake_;
+};
+
 /// An object that the poller polls in each round.
 class polled {
 public:
@@ -37,6 +54,9 @@ public:
   virtual void tidy() noexcept {}
   /// Returns the number of pending items to watch. While it is 0 the poller may sleep until it is notified.
   [[nodiscard]] virtual std::size_t load() const noexcept = 0;
+  /// Returns whether the poller's bell is rung when what is watched now has finished, so that the poller may sleep for
+  /// longer. Called only on the poller's thread, after poll().
+  [[nodiscard]] virtual bool rings() const noexcept { return false; }
 };
 
 /// How the poller's thread has spent its time. In the remaining time it polled without finding anything.
@@ -72,10 +92,11 @@ public:
   void let_go(polled& watched);
 
   /// Notifies the poller that the load of a polled object has changed.
-  void notify() noexcept { wake_.notify(); }
+  void notify() noexcept { bell_->wake_.notify(); }
+  [[nodiscard]] std::shared_ptr<poller_bell> bell() const noexcept { return bell_; }
   /// Notifies the poller of a load that it need not see before \p due: wakes it only if it would sleep longer.
   void notify_before(time_point due) noexcept {
-    if (wake_.is_parked() && due < sleeps_until_.load(std::memory_order_relaxed)) wake_.notify();
+    if (bell_->wake_.is_parked() && due < sleeps_until_.load(std::memory_order_relaxed)) notify();
   }
   /// Wakes the poller's thread and returns whether it will poll \p watched after this call: the thread has been started
   /// and not stopped, and \p watched is attached. The result stays valid even if stop() is called afterwards.
@@ -107,7 +128,7 @@ private:
   wait_profile profile_;
   std::function<void()> enter_;
   running_clock running_;
-  wake_signal wake_;
+  const std::shared_ptr<poller_bell> bell_ = std::make_shared<poller_bell>();
   std::atomic<time_point> sleeps_until_{time_point::max()}; ///< Written before it parks.
   std::atomic<bool> is_started_{false};
   std::atomic<bool> stopping_{false};

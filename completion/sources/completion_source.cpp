@@ -69,19 +69,26 @@ void slot_table::release(const slot& used) noexcept {
 
 namespace {
 
-/// Keeps the counter for the rest of the process, because a stream that did not drain may still write to it.
-void leave_behind(std::unique_ptr<std::atomic<std::uint64_t>> count) {
+/// What the host functions of one stream use.
+struct host_marks {
+  std::atomic<std::uint64_t> done{0};
+  std::function<void()> on_done;
+};
+
+/// Keeps \p marks for the rest of the process, because a stream that did not drain may still use them.
+void leave_behind(std::unique_ptr<host_marks> marks) {
   static std::mutex mutex;
-  static auto* const left = new std::vector<std::unique_ptr<std::atomic<std::uint64_t>>>;
+  static auto* const left = new std::vector<std::unique_ptr<host_marks>>;
   const std::lock_guard lock{mutex};
-  left->push_back(std::move(count));
+  left->push_back(std::move(marks));
 }
 
 /// Signals completion by host functions in the stream, which a thread of the driver calls.
 class host_function_source final : public completion_source {
 public:
+  explicit host_function_source(std::function<void()> on_done) { marks_->on_done = std::move(on_done); }
   ~host_function_source() override {
-    if (armed_ && !drained_) leave_behind(std::move(done_));
+    if (armed_ && !drained_) leave_behind(std::move(marks_));
   }
 
   void prepare(const std::shared_ptr<device>&) override {}
@@ -91,20 +98,24 @@ public:
     // The calls happen in stream order and without gaps, so their count is the sequence.
     where.api().call(
         where.id(), stream.native(),
-        [](void* done) { static_cast<count*>(done)->fetch_add(1, std::memory_order_release); }, done_.get());
+        [](void* of) {
+          auto& marks = *static_cast<host_marks*>(of);
+          marks.done.fetch_add(1, std::memory_order_release);
+          if (marks.on_done) marks.on_done();
+        },
+        marks_.get());
   }
 
   [[nodiscard]] bool reached(std::uint64_t sequence) override {
-    return done_->load(std::memory_order_acquire) >= sequence;
+    return marks_->done.load(std::memory_order_acquire) >= sequence;
   }
+  [[nodiscard]] bool rings() const noexcept override { return marks_->on_done != nullptr; }
   [[nodiscard]] bool calls_driver() const noexcept override { return false; }
 
   void drained() noexcept override { drained_ = true; }
 
 private:
-  using count = std::atomic<std::uint64_t>;
-
-  std::unique_ptr<count> done_ = std::make_unique<count>(0); ///< The driver's threads hold its address.
+  std::unique_ptr<host_marks> marks_ = std::make_unique<host_marks>(); ///< The driver's threads hold its address.
   bool armed_ = false;
   bool drained_ = false;
 };
@@ -156,11 +167,12 @@ completion_strategy choose_strategy(completion_strategy asked, driver& api, devi
 
 std::unique_ptr<completion_source> make_completion_source(completion_strategy strategy,
                                                           const std::shared_ptr<device>& where,
-                                                          std::shared_ptr<slot_table> slots) {
+                                                          std::shared_ptr<slot_table> slots,
+                                                          std::function<void()> on_done) {
   switch (choose_strategy(strategy, where->api(), where->id())) {
     case completion_strategy::flag: return std::make_unique<flag_source>(std::move(slots));
     case completion_strategy::event: return std::make_unique<event_source>(where);
-    case completion_strategy::host_fn: return std::make_unique<host_function_source>();
+    case completion_strategy::host_fn: return std::make_unique<host_function_source>(std::move(on_done));
     case completion_strategy::automatic: break;
   }
   throw exception{errc::invalid_argument, "unknown completion strategy"};

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -78,6 +79,8 @@ public:
   [[nodiscard]] virtual completion_word word_for([[maybe_unused]] std::uint64_t sequence) { return {}; }
   /// Returns whether \p sequence is done. Throws the device's error if there is one.
   [[nodiscard]] virtual bool reached(std::uint64_t sequence) = 0;
+  /// Returns whether the function that make_completion_source() was given is called when an operation is done.
+  [[nodiscard]] virtual bool rings() const noexcept { return false; }
   /// Returns whether reached() calls the driver, which may block.
   [[nodiscard]] virtual bool calls_driver() const noexcept { return true; }
   /// States that the stream has drained and is not armed any more, so the resources of the source may be reused. Called
@@ -89,10 +92,13 @@ public:
 /// operations).
 [[nodiscard]] completion_strategy choose_strategy(completion_strategy asked, driver& api, device_id id);
 
-/// Creates a source for a stream of \p where. Errors: those of choose_strategy() and of the device.
+/// Creates a source for a stream of \p where. \p on_done is called when an operation is done if the source rings(): on
+/// any thread, also after the end of the source; it must not block, throw or call the driver.
+/// Errors: those of choose_strategy() and of the device.
 [[nodiscard]] std::unique_ptr<completion_source> make_completion_source(completion_strategy strategy,
                                                                         const std::shared_ptr<device>& where,
-                                                                        std::shared_ptr<slot_table> slots);
+                                                                        std::shared_ptr<slot_table> slots,
+                                                                        std::function<void()> on_done = {});
 
 /// Detects completion by a word that the GPU writes. A write in the stream itself is seen earliest, but delays all
 /// later work in the stream, by 4 to 5 µs on an H200. Recording an event causes no delay. Therefore the stream itself

@@ -21,6 +21,8 @@ struct selected_backend {
   std::shared_ptr<backend> collectives;
   std::shared_ptr<backend> library{}; ///< What it passes large collectives to; the same backend if nothing is between.
   std::string why;                    ///< The reason for the choice: one line for the log.
+  /// The strategy that `auto` means; automatic: the device decides.
+  completion_strategy by_default = completion_strategy::automatic;
   /// Notes the host of each rank of a formation. Empty: no operation is composed over nodes.
   std::function<void(const unique_id& formation, std::span<const std::string> hosts)> note_hosts{};
   /// Is to be told which formations over processes are on one node (note_node()). Null: no one-shot kernels are wanted

@@ -1,4 +1,5 @@
 // The one thread that answers: by hand without a thread, and as a thread.
+#include "support/comes_true.hpp"
 #include "support/parked_poller.hpp"
 #include "support/track_rig.hpp"
 
@@ -322,6 +323,71 @@ TEST_CASE("a track that a stopped poller is to let go of is answered at once", "
   REQUIRE(late.log.count() == 1);
   CHECK(late.log.failure().code == errc::abandoned);
   CHECK(late.memory.expired());
+}
+
+TEST_CASE("a poller's bell ends its sleep, also beside work that has no bell", "[completion]") {
+  class watched final : public polled {
+  public:
+    explicit watched(bool has_bell) : has_bell_{has_bell} {}
+    bool poll(time_point, running_time) override {
+      polls.fetch_add(1);
+      if (!finished.load() || load_.load() == 0) return false;
+      load_.store(0);
+      seen.set_value();
+      return true;
+    }
+    [[nodiscard]] std::size_t load() const noexcept override { return load_.load(); }
+    [[nodiscard]] bool rings() const noexcept override { return has_bell_; }
+
+    std::atomic<int> polls{0};
+    std::atomic<bool> finished{false};
+    std::promise<void> seen;
+
+  private:
+    const bool has_bell_;
+    std::atomic<std::size_t> load_{1};
+  };
+  const auto is_seen = [](watched& one) { return one.seen.get_future().wait_for(1min) == std::future_status::ready; };
+  SECTION("alone, it sleeps until the bell rings") {
+    for (int i = 0; i < 200; ++i) {
+      poller one{std::make_shared<monotonic_clock>(), {.spin = 0s, .nap = 1h, .sleep = 1h}};
+      const auto bell = one.bell();
+      const auto work = std::make_shared<watched>(true);
+      one.attach(work);
+      one.start();
+      while (work->polls.load() == 0) std::this_thread::yield();
+      for (int wait = 0; wait < i % 20; ++wait) std::this_thread::yield(); // at any place of its way to sleep
+      work->finished = true;
+      bell->ring();
+      REQUIRE(is_seen(*work));
+    }
+  }
+  SECTION("until then it polls for deadlines") {
+    poller one{std::make_shared<monotonic_clock>(), {.spin = 0s, .nap = 1h, .sleep = 20us}};
+    const auto work = std::make_shared<watched>(true);
+    one.attach(work);
+    one.start();
+    await("some polls", [&] { return work->polls.load() > 5; });
+  }
+  SECTION("beside work without a bell it naps") {
+    poller one{std::make_shared<monotonic_clock>(), {.spin = 0s, .nap = 20us, .sleep = 1h}};
+    const auto work = std::make_shared<watched>(true), other = std::make_shared<watched>(false);
+    one.attach(work);
+    one.attach(other);
+    one.start();
+    other->finished = true;
+    REQUIRE(is_seen(*other));
+  }
+  SECTION("a bell may ring after the poller's end") {
+    std::shared_ptr<poller_bell> bell;
+    {
+      poller one{std::make_shared<monotonic_clock>(), {}};
+      bell = one.bell();
+      one.start();
+    }
+    bell->ring();
+    CHECK(bell.use_count() == 1);
+  }
 }
 
 TEST_CASE("a poller promises to poll what is attached while its thread runs, and polls it even if it is stopped then",

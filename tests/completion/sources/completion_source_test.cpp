@@ -10,6 +10,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <atomic>
 #include <thread>
 
 using namespace troupe;
@@ -136,6 +137,26 @@ TEST_CASE("a source that was never armed may drain while another thread prepares
     source->drained(); // ThreadSanitizer sees what both access
   }
   CHECK(has_free_slot(*slots));
+}
+
+TROUPE_DRIVER_TEST(1, "host functions report each operation that is done, and the other strategies none",
+                   "[completion]") {
+  const auto strategy = any_strategy();
+  const auto gpu = device::open(api, device_id{0});
+  const auto slots = std::make_shared<slot_table>(gpu, 1);
+  const stream work{gpu};
+  std::atomic<int> calls = 0;
+  const auto source = make_completion_source(strategy, gpu, slots, [&calls] { calls.fetch_add(1); });
+  source->prepare(gpu);
+  CHECK(source->rings() == (strategy == completion_strategy::host_fn));
+  CHECK_FALSE(make_completion_source(completion_strategy::host_fn, gpu, slots)->rings());
+  for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    source->arm(work.ref(), sequence);
+    while (!source->reached(sequence)) std::this_thread::yield();
+  }
+  work.ref().synchronize();
+  source->drained();
+  CHECK(calls == (source->rings() ? 3 : 0));
 }
 
 TEST_CASE("a source that has drained writes nothing any more", "[completion][mock]") {
