@@ -7,6 +7,7 @@
 
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/rank_function.hpp>
+#include <troupe/device/event_pool.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -85,15 +86,21 @@ struct request_address {
 /// A request that can be sent many times. Threads: those that hold the GIL.
 class prepared_request {
 public:
+  /// \p events are those of the rank's device, for ask_overlapped().
   prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to, nanoseconds deadline,
-                   held_object outputs);
+                   held_object outputs, std::shared_ptr<event_pool> events = {});
 
   /// Sends the request: to all ranks with the world's current epoch, to one rank with the epoch that was acknowledged
   /// there. A copy without a lane uses the current epoch, because no peer takes part. Never blocks.
-  [[nodiscard]] std::shared_ptr<reply> ask();
+  [[nodiscard]] std::shared_ptr<reply> ask() { return send({}, {}); }
+  /// Does the same in two steps: the reply reports the launch, too. \p stream: the request also waits, on the GPU, for
+  /// the work that is now in this stream of the rank's device. Errors: unsupported (a request to all ranks).
+  [[nodiscard]] std::shared_ptr<reply> ask_overlapped(std::optional<native_stream> stream);
   [[nodiscard]] const std::vector<asked_operation>& parts() const noexcept { return parts_; }
 
 private:
+  [[nodiscard]] std::shared_ptr<reply> send(const shared_event& ready, std::shared_ptr<device> launched_on);
+
   troupe::world world_;
   std::vector<asked_operation> parts_;
   request_address to_;
@@ -101,6 +108,7 @@ private:
   bool has_streams_;
   bool first_ = true;
   held_object outputs_;
+  std::shared_ptr<event_pool> events_;
 };
 
 } // namespace troupe::python
