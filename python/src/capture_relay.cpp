@@ -16,8 +16,7 @@ std::shared_ptr<capture_relay> capture_relay::begin(troupe::world where, native_
   if (where.local_ranks().size() != 1)
     throw exception{errc::unsupported, "a thread captures the kernels of one rank, and this process has " +
                                            std::to_string(where.local_ranks().size()) + ": start a process per rank"};
-  const std::shared_ptr<capture_relay> made{
-      new capture_relay{later(std::chrono::steady_clock::now(), deadline)}};
+  const std::shared_ptr<capture_relay> made{new capture_relay{later(std::chrono::steady_clock::now(), deadline)}};
   std::promise<std::shared_ptr<captured_plan>> captured;
   made->result_ = captured.get_future();
   plan_options options{.streams = {stream}, .deadline = deadline, .name = std::move(name)};
@@ -30,9 +29,7 @@ std::shared_ptr<capture_relay> capture_relay::begin(troupe::world where, native_
     const std::lock_guard lock{made->mutex_};
     made->changed_.notify_all();
   }}.detach();
-  const auto has_ended = [&] {
-    return made->result_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
-  };
+  const auto has_ended = [&] { return made->result_.wait_for(std::chrono::seconds{0}) == std::future_status::ready; };
   wait_interruptibly([&](nanoseconds at_most) {
     std::unique_lock lock{made->mutex_};
     return made->changed_.wait_for(lock, at_most, [&] { return made->phase_ != phase::starting || has_ended(); });

@@ -362,14 +362,15 @@ void bind_replies(py::module_& module) {
       .def(
           "launched", [](const reply& one) { return one.launch() ? one.launch()->is_done() : one.is_done(); },
           "Returns whether the request is in the GPU's queue, or has ended. Without two steps: whether it has ended.")
-      .def("order", &order_stream, py::arg("stream"), py::arg("timeout") = py::none(),
-           "For a request in two steps (Request.ask_overlapped()): waits without the GIL until it is in the GPU's queue, "
-           "then makes later work in the CUDA stream with this handle wait for it, on the GPU. This promises order, not "
-           "success. Raises the error of a request that has failed, or TimeoutError.")
-      .def("_tell_launch",
-           [](const reply& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) {
-             return one.launch() && one.launch()->tell(box, who);
-           });
+      .def(
+          "order", &order_stream, py::arg("stream"), py::arg("timeout") = py::none(),
+          "For a request in two steps (Request.ask_overlapped()): waits without the GIL until it is in the GPU's "
+          "queue, "
+          "then makes later work in the CUDA stream with this handle wait for it, on the GPU. This promises order, not "
+          "success. Raises the error of a request that has failed, or TimeoutError.")
+      .def("_tell_launch", [](const reply& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) {
+        return one.launch() && one.launch()->tell(box, who);
+      });
   bind_awaited<value_reply>(
       module, "ValueReply", "The answer to a question whose result is a value, which arrives once.",
       "Waits for the value and returns it. Raises troupe.Error, or TimeoutError if there is no answer within timeout "

@@ -53,8 +53,8 @@ private:
 class awaited {
 public:
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the parent
-  /// may have held the lock when it was forked).
+  /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the
+  /// parent may have held the lock when it was forked).
   void require_own() const {
     if (!is_done()) made_.require_own("this reply");
   }

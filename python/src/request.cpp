@@ -260,7 +260,8 @@ void bind_operations(py::module_& module) {
             return one.ask_overlapped(yours);
           },
           py::arg("stream") = py::none(),
-          "Does the same in two steps, for a request to one rank: Reply.order() makes a stream wait for the operation on "
+          "Does the same in two steps, for a request to one rank: Reply.order() makes a stream wait for the operation "
+          "on "
           "the GPU. stream: the handle of a CUDA stream of the rank's device, for whose present work the request also "
           "waits, on the GPU.")
       .def("__str__", &described)
@@ -279,7 +280,8 @@ prepared_request::prepared_request(troupe::world where, std::vector<asked_operat
 
 namespace {
 
-/// Makes \p what wait for \p ready too. It does if any of its operands does. Returns false if it has none, as a barrier.
+/// Makes \p what wait for \p ready too. It does if any of its operands does. Returns false if it has none, as a
+/// barrier.
 bool attach(operation& what, const shared_event& ready) {
   const auto to = [&](auto& one) {
     const auto take = [&](operand& which) {
@@ -304,8 +306,7 @@ bool attach(operation& what, const shared_event& ready) {
 } // namespace
 
 std::shared_ptr<reply> prepared_request::ask_overlapped(std::optional<native_stream> stream) {
-  if (!to_.target)
-    throw exception{errc::unsupported, "a request to all ranks is answered in one step: ask one rank"};
+  if (!to_.target) throw exception{errc::unsupported, "a request to all ranks is answered in one step: ask one rank"};
   const std::shared_ptr<device>& on = world_.device_of(*to_.target);
   shared_event ready;
   if (stream) {

@@ -341,8 +341,10 @@ def failures(rank, size):
     dist.all_reduce(values)
     assert values.tolist() == [4] * 4
     dist.barrier()
-    ended = threading.Event()
-    if rank == 0:  # the peer does not come: abort() ends the wait
+    ended, store = threading.Event(), dist.group.WORLD.get_group_store()
+    if rank == 1:  # it does not come, and stays in the group
+        store.wait(["aborted"], datetime.timedelta(seconds=60))
+    else:  # abort() ends the wait
         work = dist.all_reduce(values, async_op=True)
 
         def wait():
@@ -359,6 +361,7 @@ def failures(rank, size):
         assert ended.is_set()
         with pytest.raises(dist.DistBackendError, match=r"after abort\(\)"):
             dist.all_reduce(values)
+        store.set("aborted", "yes")
 
 
 def options(timeout):
