@@ -269,14 +269,13 @@ void bind_operations(py::module_& module) {
 }
 
 prepared_request::prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to,
-                                   nanoseconds deadline, held_object outputs, std::shared_ptr<event_pool> events)
+                                   nanoseconds deadline, held_object outputs)
   : world_{std::move(where)},
     parts_{std::move(parts)},
     to_{std::move(to)},
     deadline_{deadline},
     has_streams_{std::ranges::any_of(parts_, &asked_operation::has_streams)},
-    outputs_{std::move(outputs)},
-    events_{std::move(events)} {}
+    outputs_{std::move(outputs)} {}
 
 namespace {
 
@@ -312,7 +311,7 @@ std::shared_ptr<reply> prepared_request::ask_overlapped(std::optional<native_str
   if (stream) {
     PyThreadState* const state = PyEval_SaveThread(); // a stream that is full makes the call wait
     try {
-      ready = events_->record({*on, *stream});
+      ready = record_event(on, {*on, *stream});
     } catch (...) {
       PyEval_RestoreThread(state);
       throw;

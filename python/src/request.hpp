@@ -7,7 +7,6 @@
 
 #include <troupe/collectives/operation/operation.hpp>
 #include <troupe/collectives/operation/rank_function.hpp>
-#include <troupe/device/event_pool.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
 #include <troupe/runtime/world.hpp>
 
@@ -86,9 +85,8 @@ struct request_address {
 /// A request that can be sent many times. Threads: those that hold the GIL.
 class prepared_request {
 public:
-  /// \p events are those of the rank's device, for ask_overlapped().
   prepared_request(troupe::world where, std::vector<asked_operation> parts, request_address to, nanoseconds deadline,
-                   held_object outputs, std::shared_ptr<event_pool> events = {});
+                   held_object outputs);
 
   /// Sends the request: to all ranks with the world's current epoch, to one rank with the epoch that was acknowledged
   /// there. A copy without a lane uses the current epoch, because no peer takes part. Never blocks.
@@ -108,7 +106,6 @@ private:
   bool has_streams_;
   bool first_ = true;
   held_object outputs_;
-  std::shared_ptr<event_pool> events_;
 };
 
 } // namespace troupe::python

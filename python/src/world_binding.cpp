@@ -52,13 +52,6 @@ void shown_world::leave(rank target, const std::string& name) {
   acknowledged_.erase({target, name});
 }
 
-const std::shared_ptr<event_pool>& shown_world::events_of(rank target) {
-  const std::shared_ptr<device>& on = of_.device_of(target);
-  auto& made = events_[on.get()];
-  if (!made) made = std::make_shared<event_pool>(on);
-  return made;
-}
-
 void shown_world::register_function(std::string name, const py::object& what) {
   auto made = of_.register_function(name, make_rank_function(name, what));
   functions_.insert_or_assign(std::move(name), std::move(made));
@@ -124,12 +117,8 @@ std::shared_ptr<captured_plan> capture(shown_world& self, const std::vector<cons
 prepared_request prepare(shown_world& self, parts_list parts, const std::optional<int>& target, const py::object& in,
                          const py::object& deadline, const py::object& outputs) {
   request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
-  return {self.of(),
-          std::move(parts),
-          std::move(to),
-          duration_of(deadline, world_default_deadline),
-          outputs.is_none() ? held_object{} : held_object{outputs},
-          target ? self.events_of(rank{*target}) : nullptr};
+  return {self.of(), std::move(parts), std::move(to), duration_of(deadline, world_default_deadline),
+          outputs.is_none() ? held_object{} : held_object{outputs}};
 }
 
 /// Returns the request to the world, or to \p target if the other ranks live in other processes.

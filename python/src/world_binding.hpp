@@ -76,8 +76,6 @@ public:
   void acknowledge(rank target, const pybind11::object& name, epoch now);
   /// Cancels the requests in that lane that wait for their peers, and frees the lane for another client.
   void leave(rank target, const std::string& name);
-  /// Returns the events of the device of rank \p target, for requests that wait for a stream.
-  [[nodiscard]] const std::shared_ptr<event_pool>& events_of(rank target);
   /// Registers \p what, a callable, for the ranks of this process.
   void register_function(std::string name, const pybind11::object& what);
   /// Returns the function registered through this object, or a placeholder for those of other processes.
@@ -88,7 +86,6 @@ private:
 
   troupe::world of_;
   import_streams streams_;
-  std::map<const device*, std::shared_ptr<event_pool>> events_;
   std::map<std::pair<rank, std::string>, std::shared_ptr<lane_client>> lanes_;
   /// The acknowledged epochs, by rank and lane, or without a lane. 0: none yet.
   std::map<std::pair<rank, std::optional<std::string>>, std::shared_ptr<epoch>> acknowledged_;
