@@ -1,4 +1,5 @@
 /// Defines the extension module troupe._troupe. The public interface is the Python package around it.
+#include "capture_relay.hpp"
 #include "deferred_release.hpp"
 #include "failure.hpp"
 #include "operand.hpp"
@@ -16,6 +17,7 @@ PYBIND11_MODULE(_troupe, module) {
   python::bind_operands(module);
   python::bind_replies(module);
   python::bind_operations(module);
+  python::bind_captures(module);
   python::bind_worlds(module);
   python::bind_runtimes(module);
   python::bind_drivers(module);

@@ -3,6 +3,7 @@
 #include "failure.hpp"
 
 #include <troupe/runtime/interop/dlpack_versioned.hpp>
+#include <troupe/runtime/interop/views.hpp>
 #include <troupe/runtime/world.hpp>
 
 #include <pybind11/stl.h>
@@ -341,6 +342,13 @@ given_operand import_address(const world& where, rank target, std::uintptr_t add
           .shape = {count},
           .count = count,
           .is_host_array = !is_simulated};
+}
+
+given_operand import_device_address(const world& where, rank target, std::uintptr_t address, std::size_t count,
+                                    dtype type, const held_object& owner) {
+  void* const first = reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): as Python passes addresses
+  tensor made = adopt_elements(where, target, first, count, type, owner.owner());
+  return {.memory = std::move(made.memory), .type = type, .shape = {count}, .count = count};
 }
 
 given_operand import_host_operand(const std::shared_ptr<device>& where, const py::object& what, std::optional<dtype> as,

@@ -101,6 +101,11 @@ private:
 [[nodiscard]] given_operand import_address(const world& where, rank target, std::uintptr_t address, std::size_t count,
                                            dtype type, const held_object& owner);
 
+/// Imports \p count elements at \p address, memory of the device of rank \p target or host memory. It is ready for use.
+/// \p owner is held until no request uses it. Errors: wrong_device; those of world::adopt_host().
+[[nodiscard]] given_operand import_device_address(const world& where, rank target, std::uintptr_t address,
+                                                  std::size_t count, dtype type, const held_object& owner);
+
 /// Imports \p what for a virtual world, which has no runtime: a troupe.Buffer, or an object with Python's buffer
 /// protocol.
 [[nodiscard]] given_operand import_host_operand(const std::shared_ptr<device>& where, const pybind11::object& what,

@@ -51,8 +51,25 @@ std::list<std::uint64_t> loop_mailbox::take() {
   return next;
 }
 
-std::shared_ptr<reply> reply::make(held_object outputs) {
-  return std::allocate_shared<reply>(recycling_allocator<reply>{}, std::move(outputs));
+shared_event launch_step::behind() const noexcept {
+  const std::lock_guard lock{event_mutex_};
+  return behind_;
+}
+
+void launch_step::settle_with(shared_event behind) noexcept {
+  bool is_first = false;
+  {
+    const std::lock_guard lock{event_mutex_};
+    is_first = !std::exchange(is_settled_, true);
+    if (is_first || !behind) behind_.swap(behind); // an outcome before the launch's report stays
+  }
+  if (is_first) settle([] {});
+}
+
+std::shared_ptr<reply> reply::make(held_object outputs, std::shared_ptr<device> launched_on) {
+  auto made = std::allocate_shared<reply>(recycling_allocator<reply>{}, std::move(outputs));
+  if (launched_on) made->launch_ = std::make_shared<launch_step>(std::move(launched_on));
+  return made;
 }
 
 reply_promise reply::make_reply_promise() {
@@ -62,6 +79,7 @@ reply_promise reply::make_reply_promise() {
 
 void reply::deliver(outcome result) noexcept {
   settle([&] { result_.emplace(std::move(result)); });
+  if (launch_) launch_->conclude(); // after the outcome: a thread that sees the step finds it
 }
 
 bool awaited::wait(nanoseconds spin, time_point until) {
@@ -138,6 +156,29 @@ py::object value_of(const value_reply& one) {
     }
   };
   return std::visit(conversion{one}, one.result());
+}
+
+/// Waits until \p one has been launched, then makes later work in \p stream of the device wait for it there. Nothing
+/// needs to wait for a request that has ended. Throws its error if it has failed.
+void order_stream(reply& one, std::uintptr_t stream, const py::object& timeout) {
+  if (!one.launch()) throw invalid("the request was asked in one step, so no stream can wait for it: use result()");
+  release_due();
+  if (!one.is_done()) require_done(*one.launch(), timeout);
+  const shared_event behind = one.is_done() ? nullptr : one.launch()->behind();
+  if (behind) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a stream's handle, as Python passes it
+    const stream_ref yours{one.launch()->where(), reinterpret_cast<native_stream>(stream)};
+    PyThreadState* const state = PyEval_SaveThread();
+    try {
+      yours.wait(*behind);
+    } catch (...) {
+      PyEval_RestoreThread(state);
+      throw;
+    }
+    PyEval_RestoreThread(state);
+  }
+  if (one.is_done())
+    if (const error* failure = failure_of(one.result())) raise(*failure);
 }
 
 /// Polls for that long without the GIL. Returns whether the result has arrived.
@@ -317,7 +358,19 @@ void bind_replies(py::module_& module) {
       "troupe.Error, or TimeoutError if there is no answer within timeout seconds: the request then continues.")
       .def_property_readonly(
           "out", [](const reply& one) { return one.outputs().get(); },
-          "The written tensors, as given or allocated: undefined until the reply.");
+          "The written tensors, as given or allocated: undefined until the reply.")
+      .def(
+          "launched", [](const reply& one) { return one.launch() ? one.launch()->is_done() : one.is_done(); },
+          "Returns whether the request is in the GPU's queue, or has ended. Without two steps: whether it has ended.")
+      .def(
+          "order", &order_stream, py::arg("stream"), py::arg("timeout") = py::none(),
+          "For a request in two steps (Request.ask_overlapped()): waits without the GIL until it is in the GPU's "
+          "queue, "
+          "then makes later work in the CUDA stream with this handle wait for it, on the GPU. This promises order, not "
+          "success. Raises the error of a request that has failed, or TimeoutError.")
+      .def("_tell_launch", [](const reply& one, const std::shared_ptr<loop_mailbox>& box, std::uint64_t who) {
+        return one.launch() && one.launch()->tell(box, who);
+      });
   bind_awaited<value_reply>(
       module, "ValueReply", "The answer to a question whose result is a value, which arrives once.",
       "Waits for the value and returns it. Raises troupe.Error, or TimeoutError if there is no answer within timeout "

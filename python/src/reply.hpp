@@ -8,6 +8,7 @@
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/error.hpp>
+#include <troupe/device/stream.hpp>
 #include <troupe/device/time.hpp>
 #include <troupe/processes/world_driver.hpp>
 
@@ -52,8 +53,8 @@ private:
 class awaited {
 public:
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the parent
-  /// may have held the lock when it was forked).
+  /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the
+  /// parent may have held the lock when it was forked).
   void require_own() const {
     if (!is_done()) made_.require_own("this reply");
   }
@@ -94,11 +95,35 @@ private:
   std::vector<watcher> watchers_;
 };
 
+/// The first step of a request that is answered in two: it is in the GPU's queue, or has failed before. Threads: safe
+/// from any.
+class launch_step final : public awaited, public launch_listener {
+public:
+  /// \p where is the device of the request's rank.
+  explicit launch_step(std::shared_ptr<device> where) : where_{std::move(where)} {}
+
+  void enqueued(const launch_mark& mark) noexcept override { settle_with(mark.behind); }
+  /// Ends the step, and releases the event, because the request has been answered.
+  void conclude() noexcept { settle_with(nullptr); }
+  /// Returns the event behind the request. Null before the launch, and after the outcome.
+  [[nodiscard]] shared_event behind() const noexcept;
+  [[nodiscard]] device& where() const noexcept { return *where_; }
+
+private:
+  void settle_with(shared_event behind) noexcept;
+
+  const std::shared_ptr<device> where_;
+  mutable std::mutex event_mutex_;
+  shared_event behind_;
+  bool is_settled_ = false;
+};
+
 /// Receives the outcome of one request. Threads: safe from any.
 class reply final : public outcome_sink, public awaited, public std::enable_shared_from_this<reply> {
 public:
-  /// \p outputs are the tensors that the request writes.
-  [[nodiscard]] static std::shared_ptr<reply> make(held_object outputs);
+  /// \p outputs are the tensors that the request writes. \p launched_on: the launch on this device is
+  /// reported, too. Null: it is not.
+  [[nodiscard]] static std::shared_ptr<reply> make(held_object outputs, std::shared_ptr<device> launched_on = {});
   explicit reply(held_object outputs) : outputs_{std::move(outputs)} {}
 
   /// Returns the promise of the outcome, which keeps this object alive. Call it once.
@@ -107,13 +132,17 @@ public:
   /// Returns the outcome. Call it only if is_done().
   [[nodiscard]] const outcome& result() const noexcept { return *result_; }
   [[nodiscard]] const held_object& outputs() const noexcept { return outputs_; }
+  /// Returns the first step; null for a request in one step.
+  [[nodiscard]] const std::shared_ptr<launch_step>& launch() const noexcept { return launch_; }
 
 private:
   void deliver(outcome result) noexcept override;
+  [[nodiscard]] std::shared_ptr<launch_listener> listener() const noexcept override { return launch_; }
   void release() noexcept override { const auto last = std::move(self_); }
 
   held_object outputs_;
   std::shared_ptr<reply> self_; ///< Keeps this object alive until the outcome arrives.
+  std::shared_ptr<launch_step> launch_;
   std::optional<outcome> result_;
 };
 

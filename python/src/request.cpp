@@ -251,6 +251,19 @@ void bind_operations(py::module_& module) {
   py::class_<prepared_request, real_time_ptr<prepared_request>>(
       module, "Request", "Operands and an operation, checked once and sent many times.")
       .def("ask", &prepared_request::ask, "Sends the request with the operands that were read when it was prepared.")
+      .def(
+          "ask_overlapped",
+          [](prepared_request& one, std::optional<std::uintptr_t> stream) {
+            std::optional<native_stream> yours;
+            // NOLINTNEXTLINE(performance-no-int-to-ptr): a stream's handle, as Python passes it
+            if (stream) yours = reinterpret_cast<native_stream>(*stream);
+            return one.ask_overlapped(yours);
+          },
+          py::arg("stream") = py::none(),
+          "Does the same in two steps, for a request to one rank: Reply.order() makes a stream wait for the operation "
+          "on "
+          "the GPU. stream: the handle of a CUDA stream of the rank's device, for whose present work the request also "
+          "waits, on the GPU.")
       .def("__str__", &described)
       .def("__repr__", [](const prepared_request& one) { return "<troupe.Request: " + described(one) + ">"; });
 }
@@ -264,13 +277,58 @@ prepared_request::prepared_request(troupe::world where, std::vector<asked_operat
     has_streams_{std::ranges::any_of(parts_, &asked_operation::has_streams)},
     outputs_{std::move(outputs)} {}
 
-std::shared_ptr<reply> prepared_request::ask() {
+namespace {
+
+/// Makes \p what wait for \p ready too. It does if any of its operands does. Returns false if it has none, as a
+/// barrier.
+bool attach(operation& what, const shared_event& ready) {
+  const auto to = [&](auto& one) {
+    const auto take = [&](operand& which) {
+      if (which.ready || which.memory.size_bytes() == 0) return false;
+      which.ready = ready;
+      return true;
+    };
+    if constexpr (requires { one.parts; })
+      return std::ranges::any_of(one.parts, [&](operation& part) { return attach(part, ready); });
+    else if constexpr (requires { one.send; })
+      return take(one.send) || take(one.recv);
+    else if constexpr (requires { one.memory; })
+      return take(one.memory);
+    else if constexpr (requires { one.from; })
+      return take(one.from) || take(one.to);
+    else
+      return false;
+  };
+  return std::visit(to, what);
+}
+
+} // namespace
+
+std::shared_ptr<reply> prepared_request::ask_overlapped(std::optional<native_stream> stream) {
+  if (!to_.target) throw exception{errc::unsupported, "a request to all ranks is answered in one step: ask one rank"};
+  const std::shared_ptr<device>& on = world_.device_of(*to_.target);
+  shared_event ready;
+  if (stream) {
+    PyThreadState* const state = PyEval_SaveThread(); // a stream that is full makes the call wait
+    try {
+      ready = record_event(on, {*on, *stream});
+    } catch (...) {
+      PyEval_RestoreThread(state);
+      throw;
+    }
+    PyEval_RestoreThread(state);
+  }
+  return send(ready, on);
+}
+
+std::shared_ptr<reply> prepared_request::send(const shared_event& ready, std::shared_ptr<device> launched_on) {
   release_due();
   const bool first = std::exchange(first_, false);
   const auto part = [&](const asked_operation& one) { return has_streams_ ? one.ready_now(first) : one.what; };
-  auto answered = reply::make(outputs_);
+  auto answered = reply::make(outputs_, std::move(launched_on));
   if (to_.target) {
     rank_request asked{.what = part(parts_.front()), .deadline = deadline_, .lane = to_.in};
+    if (ready) static_cast<void>(attach(asked.what, ready));
     const bool is_alone = !to_.client && std::holds_alternative<copy>(asked.what);
     asked.epoch = is_alone ? world_.epoch() : *to_.acknowledged;
     if (to_.client && to_.client->number() == 0) // checked here: no code in Python runs from here on

@@ -90,10 +90,15 @@ public:
 
   /// Sends the request: to all ranks with the world's current epoch, to one rank with the epoch that was acknowledged
   /// there. A copy without a lane uses the current epoch, because no peer takes part. Never blocks.
-  [[nodiscard]] std::shared_ptr<reply> ask();
+  [[nodiscard]] std::shared_ptr<reply> ask() { return send({}, {}); }
+  /// Does the same in two steps: the reply reports the launch, too. \p stream: the request also waits, on the GPU, for
+  /// the work that is now in this stream of the rank's device. Errors: unsupported (a request to all ranks).
+  [[nodiscard]] std::shared_ptr<reply> ask_overlapped(std::optional<native_stream> stream);
   [[nodiscard]] const std::vector<asked_operation>& parts() const noexcept { return parts_; }
 
 private:
+  [[nodiscard]] std::shared_ptr<reply> send(const shared_event& ready, std::shared_ptr<device> launched_on);
+
   troupe::world world_;
   std::vector<asked_operation> parts_;
   request_address to_;

@@ -1,5 +1,6 @@
 #include "world_binding.hpp"
 
+#include "capture_relay.hpp"
 #include "failure.hpp"
 #include "interruptible.hpp"
 #include "python_function.hpp"
@@ -120,15 +121,12 @@ prepared_request prepare(shown_world& self, parts_list parts, const std::optiona
           outputs.is_none() ? held_object{} : held_object{outputs}};
 }
 
-/// Returns the reply of the world, or of \p target if the other ranks live in other processes.
-py::object replay(shown_world& self, const std::shared_ptr<captured_plan>& plan, const py::object& deadline,
-                  const std::optional<int>& target, const py::object& in) {
+/// Returns the request to the world, or to \p target if the other ranks live in other processes.
+prepared_request replay(shown_world& self, const std::shared_ptr<captured_plan>& plan, const py::object& deadline,
+                        const std::optional<int>& target, const py::object& in) {
   parts_list parts(self.of().local_ranks().size());
   for (asked_operation& one : parts) one.what = troupe::replay{plan};
-  request_address to = target ? self.address_of(rank{*target}, in) : request_address{};
-  return py::cast(prepared_request{
-      self.of(), std::move(parts), std::move(to), duration_of(deadline, world_default_deadline),
-      held_object{}}.ask());
+  return prepare(self, std::move(parts), target, in, deadline, py::none());
 }
 
 } // namespace
@@ -173,6 +171,11 @@ void bind_worlds(py::module_& module) {
            [](shown_world& self, int target, std::uintptr_t address, std::size_t count, const py::object& type,
               const py::object& owner) {
              return import_address(self.of(), rank{target}, address, count, dtype_of(type), held_object{owner});
+           })
+      .def("device_operand_at",
+           [](shown_world& self, int target, std::uintptr_t address, std::size_t count, const py::object& type,
+              const py::object& owner) {
+             return import_device_address(self.of(), rank{target}, address, count, dtype_of(type), held_object{owner});
            })
       .def("export_memory",
            [](shown_world& self, int where, const given_operand& what, const std::string& name) {
@@ -238,7 +241,13 @@ void bind_worlds(py::module_& module) {
       .def("leave", [](shown_world& self, int target, const std::string& name) { self.leave(rank{target}, name); })
       .def("split", &split)
       .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none(), py::arg("name") = "")
-      .def("replay", &replay, py::arg("plan"), py::arg("deadline"), py::arg("rank"), py::arg("lane"))
+      .def("begin_capture",
+           [](shown_world& self, std::uintptr_t stream, std::string name, const py::object& deadline) {
+             // NOLINTNEXTLINE(performance-no-int-to-ptr): a stream's handle, as Python passes it
+             return capture_relay::begin(self.of(), reinterpret_cast<native_stream>(stream), std::move(name),
+                                         duration_of(deadline, std::chrono::minutes{1}));
+           })
+      .def("prepare_replay", &replay, py::arg("plan"), py::arg("deadline"), py::arg("rank"), py::arg("lane"))
       .def("stop", [](shown_world& self) { call_interruptibly([of = self.of()]() mutable { of.stop(); }); });
 }
 

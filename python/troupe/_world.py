@@ -638,7 +638,7 @@ class World(RankRequests[Reply], FunctionCalls[Reply], EventSource):
         target = ranks[0] if len(ranks) == 1 and self.size > 1 else None
         if target is None and lane is not None:
             raise refuse(f"a request to all ranks has no lane: leave lane={lane!r} out")
-        reply: Reply = self._native.replay(plan, deadline, target, lane)
+        reply: Reply = self._native.prepare_replay(plan, deadline, target, lane).ask()
         return reply
 
     def stop(self) -> None:

@@ -16,10 +16,12 @@ if not torch.distributed.is_available():
 
 from ._backend import TroupeBackend  # noqa: E402
 from ._copies import Copies, share  # noqa: E402
+from ._graph import Graph, graph  # noqa: E402
 from ._group import TroupeGroup, register  # noqa: E402
 from ._records import write_flight_record  # noqa: E402
 from ._recovery import Resumed, commit, resume  # noqa: E402
 
-__all__ = ["Copies", "Resumed", "TroupeBackend", "TroupeGroup", "commit", "register", "resume", "share", "write_flight_record"]
+__all__ = ["Copies", "Graph", "Resumed", "TroupeBackend", "TroupeGroup", "commit", "graph", "register", "resume", "share",
+           "write_flight_record"]
 
 register()

@@ -5,7 +5,8 @@ import array
 import datetime
 import os
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -17,12 +18,16 @@ from .._dtypes import element_bytes
 from .._errors import DeadlineExceeded, Error
 from . import _records
 from ._comparison import compare
+from ._cuda import Gpu, refuse_in_capture
 from ._failures import failure_of, refuse
 from ._recovery import COLLECTIVES, SPLIT, Epochs
 from ._tensors import (Memory, in_memory, in_order, joined, movable, one_layout, one_type, parts_of, reducible,
                        reduction_of, room_for, single, spread)
-from ._work import Coalesced, Work
+from ._work import Captured, Coalesced, GpuWork, Work
 from ._worlds import GroupWorld
+
+if TYPE_CHECKING:
+    from ._graph import Capture, Graph
 
 _ZERO, _MILLISECOND = datetime.timedelta(0), datetime.timedelta(milliseconds=1)
 #: How much longer the other ranks wait in a monitored barrier than rank 0.
@@ -33,7 +38,7 @@ class _OfThread(threading.local):
     """What each thread has of its own."""
 
     work: Any = None  #: the Work that the backend has made last
-    batch: Optional[List[Work]] = None  #: those since start_coalescing()
+    batch: Optional[List[Union[Work, Captured]]] = None  #: those since start_coalescing()
 
 
 class _LeftWorld:
@@ -69,15 +74,19 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._timeout = timeout
         self._process = os.getpid()
         self.of_thread = _OfThread()
+        self.graphs: "weakref.WeakSet[Graph[Any]]" = weakref.WeakSet()
         self._is_part = False
+        self._gpu: Optional[Gpu] = None
         self._ended = ""
 
     def _use(self, world: GroupWorld, epochs: Optional[Epochs]) -> None:
         """Makes later calls those of this rank of a world."""
         self._world, self._native, self._epochs = world, world.world._native, epochs
         self._rank, self._size = world.rank, world.size
+        self._gpu = world.gpu
         self._sequence = 0  # the number of collectives that this rank has asked for
         self._splits = self._groups = 0  # those made
+        self._captures = (0, 0)  # an epoch, and the number of graphs that were captured in it
         self._ended = ""
 
     # The rank and the group -------------------------------------------------------------------------------------------
@@ -96,6 +105,11 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     @property
     def current_size(self) -> int:
         return self._size
+
+    @property
+    def gpu(self) -> Optional[Gpu]:
+        """The GPU of this rank; None in a world of the CPU."""
+        return self._gpu
 
     @property
     def recovers(self) -> bool:
@@ -143,7 +157,28 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             return None
         tensor = memory.tensor
         held = tensor if self._epochs is None else self._epochs.hold(tensor)
-        return self._native.operand_at(self._rank, tensor.data_ptr(), memory.elements, memory.dtype, held)
+        operand_at = self._native.device_operand_at if tensor.is_cuda else self._native.operand_at
+        return operand_at(self._rank, tensor.data_ptr(), memory.elements, memory.dtype, held)
+
+    def _gpu_of(self, what: str, operations: Sequence[Tuple[Any, ...]]) -> Optional[Gpu]:
+        """Returns the GPU of the operations' tensors, if they are on one. Errors: ValueError if it is not this rank's."""
+        on: Optional[Gpu] = None
+        for operation in operations:
+            for memory in operation[1:3]:
+                if memory is None or not memory.tensor.is_cuda:
+                    continue
+                on = self._gpu
+                if on is None or memory.tensor.device.index != on.index:
+                    self._refuse_device(what, memory.tensor.device)
+        return on
+
+    def _refuse_device(self, what: str, device: torch.device) -> NoReturn:
+        if self._gpu is None:
+            raise ValueError(f"{what} was given a tensor on {device}, and the world of this process group moves memory of the CPU: use "
+                             f".cpu(), or make the group for GPUs: init_process_group('troupe', device_id=torch.device('cuda', "
+                             f"local_rank)) with TROUPE_BACKEND not set or 'nccl'")
+        raise ValueError(f"{what} was given a tensor on {device}, and this rank's GPU is {self._gpu.device}: call "
+                         f"torch.cuda.set_device(local_rank) first, and give init_process_group() the device_id")
 
     def _operation(self, kind: str, source: Optional[Memory], result: Optional[Memory], given: Dict[str, Any]) -> Any:
         """Returns an operation of this rank. Without `source` or `result` the rank has none."""
@@ -151,18 +186,74 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         return _troupe.operation(kind, first, first if result is source else self._operand(result), self._size, given)
 
     def _ask(self, what: str, operations: Sequence[Any], timeout: datetime.timedelta, outputs: Sequence[Tensor],
-             finish: Optional[Callable[[], None]] = None, lane: str = COLLECTIVES) -> Work:
-        """Sends one request for all operations. A timeout that is not positive stands for the group's."""
+             finish: Optional[Callable[[], None]] = None, lane: str = COLLECTIVES, gpu: Optional[Gpu] = None) -> Work:
+        """Sends one request for all operations. A timeout that is not positive stands for the group's.
+
+        gpu: that of the operands. The request waits for what is in its current stream now.
+        """
         operation = operations[0] if len(operations) == 1 else _troupe.group(operations)
         deadline = timeout if timeout > _ZERO else self._timeout
         if self._epochs is not None:
             self._epochs.enter(lane, deadline)
-        reply = self._native.prepare([operation], self._rank, lane, deadline, None).ask()
+        request = self._native.prepare([operation], self._rank, lane, deadline, None)
+        return self._send(request, what, deadline, outputs, finish, gpu)
+
+    def _send(self, request: Any, what: str, deadline: datetime.timedelta, outputs: Sequence[Tensor],
+              finish: Optional[Callable[[], None]], gpu: Optional[Gpu]) -> Work:
+        reply = request.ask() if gpu is None else request.ask_overlapped(gpu.current_stream())
         _records.add(reply)
-        work = self.of_thread.work = Work(reply, what, deadline, outputs, finish, self._epochs)
+        given = reply, what, deadline, outputs, finish, self._epochs
+        work = Work(*given) if gpu is None else GpuWork(gpu, *given)
+        self._made(work)
+        return work
+
+    def _made(self, work: Union[Work, Captured]) -> None:
+        self.of_thread.work = work
         if self.of_thread.batch is not None:
             self.of_thread.batch.append(work)
+
+    def _capture(self, into: "Capture", operations: Sequence[Any], outputs: Sequence[Tensor],
+                 finish: Optional[Callable[[], None]]) -> Any:
+        """Makes the operations a part of a graph."""
+        if into.backend is not self:
+            raise RuntimeError("a graph holds collectives of one process group: pass the group to troupe.torch.graph(), and make a "
+                               "graph for each group")
+        behind = into.launch(operations[0] if len(operations) == 1 else _troupe.group(operations))
+        work = Captured(outputs, finish, behind)
+        self._made(work)
         return work
+
+    def replay(self, graph: "Graph[Any]", timeout: datetime.timedelta) -> Work:
+        """Asks for a replay. See Graph.replay()."""
+        what = "the replay of a graph"
+        self._require_alive(what)
+        deadline = timeout if timeout > _ZERO else self._timeout
+        assert self._gpu is not None
+        if self._gpu.capture_for(what) is not None:
+            refuse_in_capture(what)
+        try:
+            if self._epochs is not None:
+                self._epochs.enter(COLLECTIVES, deadline)
+            plan = graph.plan
+            # A replay has no operand that waits for the caller's stream. A copy does, in front of it in the rank's stream.
+            source, result = self._gpu.scratch()
+            copy = self._operation("copy", source, result, {})
+            self._native.prepare([copy], self._rank, COLLECTIVES, deadline, None).ask_overlapped(self._gpu.current_stream())
+            request = self._native.prepare_replay(plan, deadline, self._rank, COLLECTIVES)
+            return self._send(request, what, deadline, (), None, self._gpu)
+        except Error as why:
+            raise failure_of(what, why, deadline, self._advice()) from why
+
+    def begin_capture(self, stream: int, timeout: datetime.timedelta) -> Any:
+        """Begins to capture a stream at all ranks, for troupe.torch.graph(). Errors: DistBackendError."""
+        self._require_alive("troupe.torch.graph()")
+        self._require_current("troupe.torch.graph()")
+        epoch = self._native.epoch()
+        self._captures = (epoch, self._captures[1] + 1 if self._captures[0] == epoch else 1)
+        try:  # by number in the epoch, which a process that joins later has, too
+            return self._native.begin_capture(stream, "torch {}.{}".format(*self._captures), timeout)
+        except Error as why:
+            raise failure_of("troupe.torch.graph()", why, timeout, self._advice()) from why
 
     def _call(self, what: str, timeout: datetime.timedelta, outputs: Sequence[Tensor],
               finish: Optional[Callable[[], None]], *operations: Tuple[Any, ...]) -> Work:
@@ -170,9 +261,14 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._require_alive(what)
         if not operations:
             raise ValueError(f"{what} was given no tensors")
+        gpu = self._gpu_of(what, operations)
+        into = None if gpu is None else gpu.capture_for(what)
         try:
+            if into is not None:
+                captured: Work = self._capture(into, [self._operation(*one) for one in operations], outputs, finish)
+                return captured
             self._compare(what, timeout, operations)
-            work = self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish)
+            work = self._ask(what, [self._operation(*one) for one in operations], timeout, outputs, finish, gpu=gpu)
         except Error as why:
             raise failure_of(what, why, timeout if timeout > _ZERO else self._timeout, self._advice()) from why
         self._sequence += 1
@@ -386,7 +482,17 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
                             "recv_parts": (in_memory(flat_out, [one.numel() for one in outputs]), None)}))
 
     def barrier(self, opts: Any) -> Work:
-        return self._call("barrier", opts.timeout, [], None, ("barrier", None, None, {}))
+        """On a GPU it is behind what is in the current stream at each rank, and wait() waits for the GPU."""
+        barrier: Tuple[Any, ...] = ("barrier", None, None, {})
+        if self._gpu is None:
+            return self._call("barrier", opts.timeout, [], None, barrier)
+        if self._gpu.is_captured():
+            refuse_in_capture("barrier()")
+        source, result = self._gpu.scratch()
+        work = self._call("barrier", opts.timeout, [], None, barrier, ("copy", source, result, {}))
+        assert isinstance(work, GpuWork)
+        work.blocks = True
+        return work
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """Waits for all ranks. An error at rank 0 names the first rank that is missing, or all of them."""
@@ -425,9 +531,14 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         lane = f"{source}>{destination} tag {tag}"
         memory = movable(kind, tensor)
         given = {"peer": peer, "tag": tag}
+        gpu = self._gpu_of(kind, [(kind, memory, None)])
+        into = None if gpu is None else gpu.capture_for(kind)
         try:
             operation = self._operation(kind, memory, None if kind == "send" else memory, given)
-            return self._ask(f"{kind} ({lane})", [operation], _ZERO, [tensor], None, lane)
+            if into is not None:
+                captured: Work = self._capture(into, [operation], [tensor], None)
+                return captured
+            return self._ask(f"{kind} ({lane})", [operation], _ZERO, [tensor], None, lane, gpu)
         except Error as why:
             raise failure_of(kind, why) from why
 
@@ -496,6 +607,27 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._groups += 1
         return made
 
+    # Memory -----------------------------------------------------------------------------------------------------------
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return self._gpu is not None and torch.device(device).type == "cuda"
+
+    def allocate_tensor(self, size: int, *, dtype: Optional[torch.dtype] = None,
+                        device: Optional[torch.device] = None) -> Tensor:
+        """Allocates from the world's registered memory if there is room, else from its pool. Contents: undefined."""
+        wanted = torch.device("cuda" if device is None else device)
+        if self._gpu is None or wanted.type != "cuda" or wanted.index not in (None, self._gpu.index):
+            raise ValueError(f"allocate_tensor() was asked for memory of {wanted}: this process group allocates on "
+                             f"{'no GPU' if self._gpu is None else self._gpu.device}")
+        self._require_alive("allocate_tensor()")
+        element = torch.get_default_dtype() if dtype is None else dtype
+        try:
+            buffer, = self._native.empty_all([size * element.itemsize], "uint8")
+        except Error as why:
+            raise torch.cuda.OutOfMemoryError(str(why)) from why
+        made: Tensor = torch.from_dlpack(buffer).view(element)
+        return made
+
     # Recovery ---------------------------------------------------------------------------------------------------------
 
     def recovery_of(self, call: str) -> Epochs:
@@ -525,5 +657,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def _leave_world(self) -> None:
         """Leaves the world. Programs may hold the group for long: it must not hold the world's device and its thread."""
+        for one in list(self.graphs):
+            one.drop()
         self._native = _LeftWorld()
         self._world.close()

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -11,6 +11,7 @@ from torch.distributed import distributed_c10d as c10d
 from .._errors import Error
 from . import _launched
 from ._backend import TroupeBackend
+from ._cuda import devices_of_call, gpu_of_rank
 from ._failures import failure_of
 from ._reconfigure import ReconfigurableBackend
 from ._variables import warn_of_the_rest
@@ -26,12 +27,18 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
     the one that it overrides.
     """
 
-    def __init__(self, store: Any, backend: TroupeBackend) -> None:
-        self._backend = backend
+    def __init__(self, store: Any, backend: TroupeBackend, devices: Sequence[str] = ("cpu",),
+                 others: Mapping[str, Tuple[str, Any]] = {}) -> None:
+        """devices: the types of devices of this backend. others: names and backends of the other types of devices."""
+        self._backend, self._devices, self._others = backend, tuple(devices), dict(others)
         super().__init__(store, backend.current_rank, backend.current_size)
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
-        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
-        if backend.recovers and not backend.is_part:
+        for device in devices:
+            self._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, backend)
+        for device, (name, other) in others.items():
+            kind = dist.Backend.backend_type_map.get(name, dist.ProcessGroup.BackendType.CUSTOM)
+            self._register_backend(torch.device(device), kind, other)
+        if (backend.recovers and not backend.is_part) or backend.gpu is not None:
             self.new_group = self._new_group  # PyTorch's new_group() calls it then, also at ranks that are no members
 
     def _new_group(self, ranks: Sequence[int], timeout: Optional[datetime.timedelta] = None, backend: Any = None,
@@ -41,17 +48,34 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
         All ranks call it; one that is no member gets None.
         """
         members, rank = list(ranks), self.rank()
-        if str(backend) not in ("troupe", "cpu:troupe"):
+        wanted = c10d.BackendConfig(backend).get_device_backend_map()
+        if "troupe" not in wanted.values():
             return _group_of_another_backend(members, rank, backend, pg_options, group_name, timeout, group_desc)
+        if any(name != self._others.get(device, ("troupe",))[0] for device, name in wanted.items()):
+            raise ValueError(f"new_group() was given the backends '{backend}', and a group with the backend troupe is a part of the "
+                             f"default group: give a subset of its backends")
         assert timeout is not None
         made = self._backend.group_of(members, timeout)
-        return None if made is None else self._smaller(made, group_name, group_desc)
+        return None if made is None else self._smaller(made, members, list(wanted), timeout, group_name, group_desc)
 
-    def _smaller(self, backend: TroupeBackend, name: Optional[str], desc: Optional[str]) -> "TroupeGroup":
-        group = TroupeGroup(dist.PrefixStore(f"{name}/", self.get_group_store()), backend)
+    def _smaller(self, backend: TroupeBackend, ranks: List[int], devices: Sequence[str], timeout: datetime.timedelta,
+                 name: Optional[str], desc: Optional[str]) -> "TroupeGroup":
+        """ranks: the members, as numbered in the default group."""
+        others = {}
+        for device, (kind, _) in self._others.items():
+            if device in devices:
+                other = _group_of_another_backend(ranks, dist.get_rank(), f"{device}:{kind}", None, f"{name}/{device}", timeout, desc)
+                others[device] = kind, other._get_backend(torch.device(device))
+        group = TroupeGroup(dist.PrefixStore(f"{name}/", self.get_group_store()), backend,
+                            [one for one in self._devices if one in devices], others)
         group._set_group_name(name or "")
         group._set_group_desc(desc or "undefined")
         return group
+
+    @property
+    def backend(self) -> TroupeBackend:
+        """What makes the requests."""
+        return self._backend
 
     def getBackendName(self) -> str:
         return "troupe"
@@ -96,6 +120,8 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._work(super().gather(*args, **named))
 
     def gather_single(self, output: Any, input: Any, opts: Any) -> Any:
+        if input.device.type in self._others:
+            return super().gather_single(output, input, opts)
         return self._work(self._backend.gather_single(output, input, opts))  # PyTorch calls no backend in Python for it
 
     def scatter(self, *args: Any, **named: Any) -> Any:
@@ -135,7 +161,11 @@ class TroupeGroup(dist.ProcessGroup):  # type: ignore[misc]
         if timeout is None:
             timeout = self._backend.options._timeout if opts is None else opts._timeout
         backend = self._backend.part(ranks, timeout)
-        return None if backend is None else self._smaller(backend, group_name, group_desc)
+        if backend is None:
+            return None
+        devices = [*self._devices, *self._others] if device_types is None else [torch.device(one).type for one in device_types]
+        members = dist.get_process_group_ranks(self)
+        return self._smaller(backend, [members[one] for one in ranks], devices, timeout, group_name, group_desc)
 
 
 def _group_of_another_backend(ranks: List[int], rank: int, backend: Any, pg_options: Any, name: str,
@@ -155,25 +185,32 @@ def _group_of_another_backend(ranks: List[int], rank: int, backend: Any, pg_opti
 def make_backend(options: Any, backend_options: Any) -> Any:
     """Makes the backend of a new process group in this process. c10d calls it. Returns a group if it has no other backend."""
     group = options.process_group
-    is_alone = not group._device_types and group.name() == "custom"
+    names = devices_of_call("cpu")
+    devices = [device for device, name in names.items() if name == "troupe"]
+    made = {one.type for one in group._device_types}
+    is_last = all(device in made for device in names if device not in devices)
     if options.enable_reconfigure:
-        if not is_alone:
+        if len(devices) < len(names):
             raise ValueError("enable_reconfigure: a group with other backends for other devices cannot be reconfigured")
         return TroupeGroup(group.get_group_store(),
-                           ReconfigurableBackend(options.group_rank, options.group_size, options.timeout))
+                           ReconfigurableBackend(options.group_rank, options.group_size, options.timeout), devices)
+    gpu = gpu_of_rank(devices, group.bound_device_id)
     try:
         world = GroupWorld.form(options.store, options.group_rank, options.group_size, options.timeout,
-                                is_default=not options.global_ranks_in_group)
+                                is_default=not options.global_ranks_in_group, gpu=gpu)
     except Error as why:
         raise failure_of(f"the process group {options.group_id!r} of {options.group_size} ranks", why, forms=True) from why
     backend = TroupeBackend(world, options.timeout)
-    if is_alone:
-        warn_of_the_rest()
-    return TroupeGroup(group.get_group_store(), backend) if is_alone else backend
+    if not is_last:
+        return backend
+    if len(devices) == len(names):
+        warn_of_the_rest(gpu is not None)
+    others = {device: (name, group._get_backend(torch.device(device))) for device, name in names.items() if name != "troupe"}
+    return TroupeGroup(group.get_group_store(), backend, devices, others)
 
 
 def register() -> None:
     """Registers the backend "troupe". PyTorch calls it by an entry point, so that programs need no import."""
     if "TROUPE" not in dist.Backend._plugins:
-        dist.Backend.register_backend("troupe", make_backend, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("troupe", make_backend, extended_api=True, devices=["cpu", "cuda"])
         _launched.register()

@@ -30,13 +30,13 @@ def reduction_of(operation: dist.ReduceOp) -> str:
 
 
 def check(what: str, tensor: Tensor) -> None:
-    """Raises ValueError for a tensor that is not memory of the CPU."""
+    """Raises ValueError for a tensor that is not memory of the CPU or of a GPU."""
     if tensor.layout is not torch.strided:
         raise ValueError(f"{what} was given a sparse tensor ({tensor.layout}): the backend troupe moves dense tensors; use "
                          f"to_dense()")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{what} was given a tensor on {tensor.device}: the backend troupe moves tensors of the CPU; use "
-                         f".cpu(), or choose a backend for its device, as in 'cpu:troupe,cuda:nccl'")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{what} was given a tensor on {tensor.device}: the backend troupe moves tensors of the CPU and of CUDA's "
+                         f"GPUs; use .cpu(), or choose a backend for its device")
 
 
 class Memory(NamedTuple):
@@ -98,12 +98,14 @@ def joined(tensors: Sequence[Tensor]) -> Tensor:
 
 def room_for(tensors: Sequence[Tensor]) -> Tensor:
     """Returns memory for the elements of all tensors."""
-    return torch.empty(sum(one.numel() for one in tensors), dtype=tensors[0].dtype)
+    return torch.empty(sum(one.numel() for one in tensors), dtype=tensors[0].dtype, device=tensors[0].device)
 
 
 def spread(flat: Tensor, tensors: Sequence[Tensor]) -> None:
     """Copies the elements of `flat` to the tensors, in their order."""
     start = 0
+    if flat.is_cuda:  # it was allocated for the stream that has asked, which may be another one
+        flat.record_stream(torch.cuda.current_stream(flat.device))
     with torch.no_grad():
         for one in tensors:
             one.copy_(flat[start:start + one.numel()].view(one.shape))
@@ -118,9 +120,11 @@ def single(what: str, tensors: List[Tensor]) -> Tensor:
 
 
 def one_type(what: str, tensors: Sequence[Tensor], among: Tensor) -> None:
-    """Raises ValueError unless all tensors are of the CPU and have the element type of `among`."""
+    """Raises ValueError unless all tensors have the device and the element type of `among`."""
     for one in tensors:
         check(what, one)
+        if one.device != among.device:
+            raise ValueError(f"{what} was given tensors on {one.device} and {among.device}: give tensors of one device")
         if one.dtype != among.dtype:
             raise ValueError(f"{what} was given tensors of {one.dtype} and {among.dtype}: give one element type")
 

@@ -23,7 +23,7 @@ _MAPPED = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _Mapped("limits.hang", 1.0),
 _ALWAYS = "an error of an operation is raised by wait(), and nothing ends the process"
 #: What takes the place of variables that have no effect here.
 _REPLACED = {
-    "TORCH_NCCL_BLOCKING_WAIT": "wait() always waits for the outcome, and raises at the timeout",
+    "TORCH_NCCL_BLOCKING_WAIT": "wait() always waits for the outcome, and raises at the timeout",  # see Gpu.blocks
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": _ALWAYS,
     "TORCH_NCCL_TEARDOWN_ON_TIMEOUT": _ALWAYS,
     "TORCH_NCCL_PROPAGATE_ERROR": "an error is told to all ranks at once",
@@ -62,10 +62,10 @@ def settings_of(variables: Mapping[str, str]) -> Dict[str, Any]:
 _told = False
 
 
-def warn_of_the_rest() -> None:
+def warn_of_the_rest(on_gpu: bool = False) -> None:
     """Names the variables that have no effect on groups of this backend alone, once in a process."""
     global _told
-    given = [name for name in _REPLACED if os.environ.get(name)]
+    given = [name for name in _REPLACED if os.environ.get(name) and not (on_gpu and name == "TORCH_NCCL_BLOCKING_WAIT")]
     if given and not _told:
         _told = True
         warnings.warn("without effect on the backend troupe: " + "; ".join(f"{name} ({_REPLACED[name]})" for name in given)

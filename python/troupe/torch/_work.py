@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import WorkResult
 
 from .. import _troupe
 from .._errors import DeadlineExceeded, Error
+from ._cuda import Gpu, refuse_in_capture
 from ._failures import failure_of, not_yet
 from ._recovery import Backward, Epochs
 from ._threads import CallingThreads
@@ -47,12 +48,16 @@ class Work(dist.Work):  # type: ignore[misc]
         except TimeoutError:
             raise not_yet(self._what, timeout or _NO_TIMEOUT) from None
         except Error as why:
-            failure, backward = self._fail(why), Backward.current()
-            if backward is None or not backward.hold(failure):
-                raise failure from why
+            self._raise(why)
             return True
         self._take_results()
         return True
+
+    def _raise(self, why: Error) -> None:
+        """Raises the operation's error, unless a backward pass raises it at its end."""
+        failure, backward = self._fail(why), Backward.current()
+        if backward is None or not backward.hold(failure):
+            raise failure from why
 
     def _take_results(self) -> None:
         """Copies the results to their places, once."""
@@ -95,10 +100,13 @@ class Work(dist.Work):  # type: ignore[misc]
         with self._lock:
             is_new = self._future is None
             if is_new:
-                self._future = torch.futures.Future()
-        if is_new and not _settling.tell(self._reply, self._settle):
+                self._future = self._new_future()
+        if is_new and not _settling.tell(self._reply._tell, self._settle):
             self._settle()
         return self._future
+
+    def _new_future(self) -> "torch.futures.Future[Any]":
+        return torch.futures.Future()
 
     def get_future_result(self) -> "torch.futures.Future[int]":
         """Returns a future of the number of a WorkResult, which does not fail."""
@@ -125,10 +133,126 @@ class Work(dist.Work):  # type: ignore[misc]
         self._future.set_result(list(self._outputs))
 
 
+class GpuWork(Work):
+    """An operation of this rank on its GPU, in the order of streams. Threads: any.
+
+    wait() makes the current stream wait; the GPU need not be done. An error that the GPU's work has after the launch is
+    raised by synchronize(), by exception(), and by the calls that follow, because the world has failed.
+    """
+
+    def __init__(self, gpu: Gpu, *given: Any) -> None:
+        super().__init__(*given)
+        self._gpu = gpu
+        self._copied: Optional[torch.cuda.Event] = None
+        self.blocks = gpu.blocks  #: whether wait() waits for the outcome
+
+    def wait(self, timeout: Union[datetime.timedelta, None] = None) -> bool:
+        """Makes this thread's current stream wait, on the GPU, for the operation.
+
+        Blocks the thread, without the GIL, until the operation is in the GPU's queue: a stream that waited for an event
+        which is not recorded yet would not wait. Errors: as Work.wait(); RuntimeError while the stream is captured.
+        """
+        if self.blocks:
+            return super().wait(timeout)
+        if not self._reply.done() and self._gpu.is_captured():
+            refuse_in_capture("wait() for an operation outside of the capture")
+        try:
+            self._reply.order(self._gpu.current_stream(), timeout if timeout else None)
+        except TimeoutError:
+            raise not_yet(self._what, timeout or _NO_TIMEOUT) from None
+        except Error as why:
+            self._raise(why)
+            return True
+        self._take_results()
+        return True
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def synchronize(self) -> None:
+        """Waits until the GPU is done, and raises the operation's error."""
+        super().wait()
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def result(self) -> List[torch.Tensor]:
+        super().wait()
+        return list(self._outputs)
+
+    def _take_results(self) -> None:
+        if self._finish is None and self._copied is None:
+            return
+        with self._lock:
+            stream = torch.cuda.current_stream(self._gpu.index)
+            if self._finish is not None:
+                with torch.cuda.device(self._gpu.index):
+                    self._finish()
+                self._finish = None
+                self._copied = stream.record_event()
+            elif self._copied is not None:  # another stream has them
+                stream.wait_event(self._copied)
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """Returns a future of the outputs, settled when the operation is in the GPU's queue: its wait() is of streams, too."""
+        with self._lock:
+            is_new = self._future is None
+            if is_new:
+                self._future = self._new_future()
+        assert self._future is not None
+        if is_new and not _settling.tell(self._reply._tell_launch, self._settle):
+            self._settle()
+        return self._future
+
+    def _new_future(self) -> "torch.futures.Future[Any]":
+        return torch.futures.Future(devices=[self._gpu.device])
+
+    def _settle(self) -> None:
+        with torch.cuda.device(self._gpu.index), torch.cuda.stream(self._gpu.side_stream()):
+            super()._settle()  # which records where this stream is
+
+
+class Captured(dist.Work):  # type: ignore[misc]
+    """An operation that has become a part of a graph. It has no outcome: the replays have."""
+
+    def __init__(self, outputs: Sequence[torch.Tensor], finish: Optional[Callable[[], None]], behind: Callable[[], None]) -> None:
+        super().__init__()
+        self._outputs, self._finish, self._behind = outputs, finish, behind
+
+    def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
+        """Orders what this thread's current stream captures next behind the operation."""
+        self._behind()
+        if self._finish is not None:
+            self._finish()
+            self._finish = None
+        return True
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> Optional[Exception]:
+        return None
+
+    def result(self) -> List[torch.Tensor]:
+        self.wait()
+        return list(self._outputs)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        refuse_in_capture("get_future() of a collective")
+
+
 class Coalesced(dist.Work):  # type: ignore[misc]
     """Several operations as one: it has ended when all of them have. Threads: any."""
 
-    def __init__(self, works: Sequence[Work]) -> None:
+    def __init__(self, works: "Sequence[Union[Work, Captured]]") -> None:
         super().__init__()
         self._works = list(works)
 
@@ -152,7 +276,8 @@ class Coalesced(dist.Work):  # type: ignore[misc]
         return [tensor for one in self._works for tensor in one.result()]
 
     def synchronize(self) -> None:
-        self.wait()
+        for one in self._works:
+            one.synchronize()
 
     def get_future(self) -> "torch.futures.Future[Any]":
         made: "torch.futures.Future[Any]" = torch.futures.Future()
@@ -180,8 +305,8 @@ class _Settling:
         self._due: Dict[int, Callable[[], None]] = {}
         self._last = 0
 
-    def tell(self, reply: Any, settle: Callable[[], None]) -> bool:
-        """Calls settle when the reply is there. Returns False, and does nothing, if it is there already."""
+    def tell(self, tell: Callable[[Any, int], bool], settle: Callable[[], None]) -> bool:
+        """Calls settle when the step of a reply is there that `tell` reports. Returns False, and does nothing, if it is there."""
         with self._lock:
             if self._process != os.getpid():  # the first call, or the first one of a fork
                 self._process, self._due = os.getpid(), {}
@@ -194,7 +319,7 @@ class _Settling:
             self._last += 1
             number = self._last
             self._due[number] = settle
-        if reply._tell(self._box, number):
+        if tell(self._box, number):
             return True
         del self._due[number]
         return False

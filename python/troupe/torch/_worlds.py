@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import warnings
+import weakref
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from .._controller import Controller
 from .._errors import Error, Stopping, refuse
 from .._runtime import Runtime
 from .._world import World
+from ._cuda import Gpu, gpu_of_rank
 from ._variables import settings_of
 
 #: How long the controller outlives the group in the process of rank 0, while other ranks still use it.
@@ -40,11 +42,11 @@ _JOINING = ("TROUPE_JOIN_TOKEN", "TROUPE_PROCESS")
 Variables = Dict[str, str]
 
 
-def _settings(timeout: datetime.timedelta) -> Dict[str, Any]:
+def _settings(timeout: datetime.timedelta, on_gpu: bool) -> Dict[str, Any]:
     """Returns the settings of a group's runtime. Variables of the environment come before these defaults."""
     limit = min(timeout, _LONGEST)
     defaults: Dict[str, Any] = {
-        "backend": "gloo", "profile": "frugal", "mock.devices": 1, "mock.memory_bytes": "256G", "deadlines.operation": limit,
+        "backend": "nccl" if on_gpu else "gloo", "profile": "balanced" if on_gpu else "frugal", "mock.devices": 1, "mock.memory_bytes": "256G", "deadlines.operation": limit,
         "deadlines.form": limit + _VERDICT, "limits.pending_operations": 0, **settings_of(os.environ)}
     return {name: value for name, value in defaults.items()
             if "TROUPE_" + name.replace(".", "_").upper() not in os.environ}
@@ -67,6 +69,23 @@ def _joining() -> Variables:
     return {name: value for name, value in os.environ.items() if _is_for_joining(name)}
 
 
+#: The worlds that this process has formed on GPUs, each with its sub-worlds.
+_on_gpus: "weakref.WeakSet[GroupWorld]" = weakref.WeakSet()
+
+
+def _require_alone_on(gpu: int) -> None:
+    """Two worlds on a GPU would have two orders: each could wait for a kernel of the other (ORD-3)."""
+    if any(one.gpu is not None and one.gpu.index == gpu and one.is_open for one in _on_gpus):
+        raise ValueError(f"this process has a process group of the backend troupe on cuda:{gpu}, and another one that is not a part of it "
+                         f"would have another order on that GPU: let the default group be troupe's, with its device named last as in "
+                         f"'cpu:gloo,cuda:troupe', so that new_group() and split_group() make parts of it")
+
+
+def _noted(world: "GroupWorld") -> "GroupWorld":
+    _on_gpus.add(world)
+    return world
+
+
 #: The world that this process has stood by for, until the default group takes it.
 _awaited: "List[GroupWorld]" = []
 
@@ -74,17 +93,29 @@ _awaited: "List[GroupWorld]" = []
 class GroupWorld:
     """One rank of the world of a process group, with what this process has of it. Threads: any."""
 
-    def __init__(self, world: World, runtime: Optional[Runtime], controller: Optional[Controller], recovers: bool) -> None:
-        self.world, self.recovers = world, recovers
-        self._runtime, self._controller = runtime, controller
+    def __init__(self, world: World, runtime: Optional[Runtime], controller: Optional[Controller], recovers: bool,
+                 gpu: Optional[Gpu] = None) -> None:
+        self.world, self.recovers, self.gpu = world, recovers, gpu
+        self._runtime, self._controller, self.is_open = runtime, controller, True
         self.rank, = world.local_ranks
         self.size = world.size
 
     @staticmethod
-    def form(store: Any, rank: int, size: int, timeout: datetime.timedelta, *, is_default: bool) -> "GroupWorld":
-        """Forms the world. All processes of the group call it. Errors: those of troupe; DistStoreError."""
+    def form(store: Any, rank: int, size: int, timeout: datetime.timedelta, *, is_default: bool,
+             gpu: Optional[int] = None) -> "GroupWorld":
+        """Forms the world, on the GPU with this index or of the CPU. All processes of the group call it.
+
+        Errors: those of troupe; DistStoreError; ValueError if this process has a world on the GPU.
+        """
         if is_default and _awaited:
-            return _awaited.pop()
+            awaited = _awaited.pop()
+            if (awaited.gpu is None) != (gpu is None):
+                awaited.close()
+                raise ValueError("this process stood by for a world of the CPU or of GPUs, before the script said which, and it was the "
+                                 "other: set TROUPE_BACKEND to 'gloo' or 'nccl' for all processes")
+            return awaited
+        if gpu is not None:
+            _require_alone_on(gpu)
         joining = _joining() if is_default else {}
         joins = bool(joining)
         controller: Optional[Controller] = None
@@ -93,10 +124,10 @@ class GroupWorld:
             if not joining and size > 1:
                 joining, controller, key = _meet(store, rank, size, timeout)
             if joining:
-                joining.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE="0")
+                joining.update(TROUPE_PLACE=str(rank), TROUPE_DEVICE=str(gpu or 0))
             runtime = Runtime(environment=_environment(dict(joining, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK="0")),
-                              ranks=0 if joining else 1, **_settings(timeout))
-            world = runtime.form_world()
+                              ranks=0 if joining else 1, **_settings(timeout, gpu is not None))
+            world = runtime.form_world(devices=None if gpu is None or joining else [gpu])
             if (world.local_ranks, world.size) != ([rank], size):
                 raise refuse(f"TROUPE_CONTROL is the controller of a world of {world.size} ranks, in which this process has "
                              f"{world.local_ranks}, and the group needs rank {rank} of {size}: start as many processes as "
@@ -104,7 +135,7 @@ class GroupWorld:
             if controller is not None:  # all have joined
                 with contextlib.suppress(RuntimeError):  # of a store that removes nothing
                     store.delete_key(key)
-            return GroupWorld(world, runtime, controller, recovers=joins)
+            return _noted(GroupWorld(world, runtime, controller, joins, None if gpu is None else Gpu(gpu)))
         except BaseException:
             for one in (runtime, controller):
                 if one is not None:
@@ -122,9 +153,11 @@ class GroupWorld:
                 if name in os.environ}
         if "RANK" in kept:
             kept["LOCAL_RANK"] = "0"
-        runtime = Runtime(environment=_environment(dict(_joining(), **kept, TROUPE_DEVICE="0")), ranks=0, **_settings(timeout))
+        gpu = gpu_of_rank(("cpu", "cuda"), None)
+        runtime = Runtime(environment=_environment(dict(_joining(), **kept, TROUPE_DEVICE=str(gpu or 0))), ranks=0,
+                          **_settings(timeout, gpu is not None))
         try:
-            made = GroupWorld(runtime.form_world(), runtime, None, recovers=True)
+            made = _noted(GroupWorld(runtime.form_world(), runtime, None, True, None if gpu is None else Gpu(gpu)))
         except BaseException as why:
             runtime.close()
             if isinstance(why, Stopping):  # the others have done the work
@@ -137,7 +170,7 @@ class GroupWorld:
         """Splits the world, and returns the part called `own`, if any. All processes name the same groups."""
         made = self.world.split(groups)
         world = None if own is None else made[own]
-        return None if world is None else GroupWorld(world, None, None, self.recovers)
+        return None if world is None else GroupWorld(world, None, None, self.recovers, self.gpu)
 
     def close(self) -> None:
         """Ends this rank's part. The controller stays until all ranks have left, without blocking this call."""
@@ -147,6 +180,7 @@ class GroupWorld:
             else:
                 self._runtime.close()
         finally:
+            self.is_open = False
             del self.world  # the device ends with the last reference
             if self._controller is not None:
                 _lingering.add(self._controller)
