@@ -4,6 +4,7 @@
 #include "deferred_release.hpp"
 #include "process_object.hpp"
 
+#include <troupe/actors/caf/requests.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -52,8 +53,8 @@ private:
 class awaited {
 public:
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the parent
-  /// may have held the lock when it was forked).
+  /// Call before wait(). Errors: unsupported (a fork, in which no thread delivers the result, and a thread of the
+  /// parent may have held the lock when it was forked).
   void require_own() const {
     if (!is_done()) made_.require_own("this reply");
   }
@@ -120,7 +121,7 @@ private:
 /// The answer to a question whose result is a value: the Python class troupe.ValueReply. Threads: safe from any.
 class value_reply final : public awaited {
 public:
-  using value = std::variant<error, remote_buffer, std::string, world_event>;
+  using value = std::variant<error, remote_buffer, std::string, world_event, world_processes, leave_reply>;
 
   /// \p type is the element type that a remote buffer in the answer has in Python.
   explicit value_reply(std::optional<dtype> type = {}) : type_{type} {}
