@@ -111,6 +111,10 @@ template <>
 inline constexpr std::size_t first_size_bytes<troupe_plan_options> = 24;
 template <>
 inline constexpr std::size_t first_size_bytes<troupe_controller_options> = 64;
+template <>
+inline constexpr std::size_t first_size_bytes<troupe_rank_change> = 32;
+template <>
+inline constexpr std::size_t first_size_bytes<troupe_process_info> = 48;
 
 /// A size beyond this is one that was not set.
 inline constexpr std::size_t most_struct_bytes = 4096;

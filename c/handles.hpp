@@ -48,6 +48,9 @@ struct troupe_world {
 struct troupe_driver {
   troupe::world_driver of;
 };
+struct troupe_processes {
+  troupe::world_processes of;
+};
 struct troupe_controller {
   troupe::controller of;
 };

@@ -48,7 +48,7 @@ extern "C" {
 #endif
 
 /// The version of this interface. It increases when functions or fields are added.
-#define TROUPE_C_VERSION 1
+#define TROUPE_C_VERSION 2
 
 #define TROUPE_FOREVER INT64_MAX
 /// The size of the id of a world that processes form without a controller.
@@ -62,6 +62,7 @@ typedef struct troupe_runtime troupe_runtime;       ///< Devices, threads and wo
 typedef struct troupe_world troupe_world;           ///< A world of ranks.
 typedef struct troupe_lane troupe_lane;             ///< A client of one rank. Threads: one at a time.
 typedef struct troupe_driver troupe_driver;         ///< A client of all ranks in a process without a rank.
+typedef struct troupe_processes troupe_processes;   ///< The processes of a world at one time. Immutable.
 typedef struct troupe_controller troupe_controller; ///< The controller of a world over processes.
 typedef struct troupe_buffer troupe_buffer;         ///< A range of memory for requests. Immutable.
 typedef struct troupe_stream troupe_stream;         ///< A stream of the client on a rank's device.
@@ -374,6 +375,11 @@ TROUPE_API troupe_code troupe_world_split(troupe_world* world, const troupe_rank
 TROUPE_API troupe_code troupe_world_suspend(troupe_world* world, troupe_error** error);
 /// Allocates the memory again and serves the requests that wait. Waits. Errors: world_failed, stopping.
 TROUPE_API troupe_code troupe_world_resume(troupe_world* world, troupe_error** error);
+/// Lets this process leave its world over processes as planned, for maintenance: a process that stands by takes its
+/// place, or the others go on with fewer ranks, and lose no request. Waits until it is no rank any more; the world then
+/// stops here. \p renumbers: 1 if the ranks behind this one may get other numbers. Errors: those of
+/// troupe_driver_change(); unsupported (a sub-world, a world without a controller). Since version 2.
+TROUPE_API troupe_code troupe_world_leave(troupe_world* world, int32_t renumbers, troupe_error** error);
 
 // Memory --------------------------------------------------------------------------------------------------------------
 
@@ -806,6 +812,45 @@ TROUPE_API troupe_code troupe_driver_capture(troupe_driver* driver, const troupe
                                              size_t ranks, const troupe_plan_options* options, troupe_reply** made,
                                              troupe_error** error);
 TROUPE_API troupe_code troupe_driver_drop_plan(troupe_driver* driver, const char* name, troupe_error** error);
+
+/// Planned changes of the ranks of a world. Since version 2.
+enum {
+  TROUPE_CHANGE_NONE = 0,  ///< Nothing changes: only the processes are wanted.
+  TROUPE_CHANGE_LEAVE = 1, ///< The process of a place leaves the world.
+  TROUPE_CHANGE_DRAIN = 2, ///< All processes of a host leave the world, spares included.
+  TROUPE_CHANGE_JOIN = 3   ///< A process is to take a free place.
+};
+typedef struct troupe_rank_change {
+  size_t size;
+  int32_t kind;      ///< TROUPE_CHANGE_*.
+  int32_t place;     ///< TROUPE_CHANGE_LEAVE, TROUPE_CHANGE_JOIN (-1: the first that is free).
+  const char* host;  ///< TROUPE_CHANGE_DRAIN: the host, as troupe_process_info names it; else NULL.
+  int32_t renumbers; ///< 1 if ranks that stay may get other numbers.
+  int32_t reserved;  ///< 0.
+} troupe_rank_change;
+/// A process of a world. Texts live as long as the troupe_processes; none is NULL.
+typedef struct troupe_process_info {
+  size_t size;
+  const char* name; ///< The launcher's name for it, else its host and process id.
+  const char* host;
+  int64_t pid;
+  int32_t place;      ///< -1: it stands by.
+  int32_t rank;       ///< In the present epoch; -1: none.
+  int32_t is_leaving; ///< 1 if it leaves as planned.
+  int32_t reserved;   ///< 0.
+} troupe_process_info;
+
+/// Makes a planned change of the ranks (docs/processes.md) and waits until it is done. Processes that stand by take the
+/// places of those that leave, or the world goes on with fewer ranks; the others lose no request. \p made receives the
+/// processes afterwards; it may be NULL. Errors: invalid_argument (what is named does not exist; too few ranks would
+/// remain; ranks would get other numbers; the place has a process), rebuilding (the world does not serve now),
+/// deadline_exceeded (no process has joined), stopping; then nothing has changed. Since version 2.
+TROUPE_API troupe_code troupe_driver_change(troupe_driver* driver, const troupe_rank_change* change,
+                                            troupe_processes** made, troupe_error** error);
+TROUPE_API size_t troupe_processes_count(const troupe_processes* processes);
+/// Reads process number \p index, ranks first.
+TROUPE_API troupe_code troupe_processes_get(const troupe_processes* processes, size_t index, troupe_process_info* info);
+TROUPE_API void troupe_processes_free(troupe_processes* processes);
 
 typedef struct troupe_controller_options {
   size_t size;

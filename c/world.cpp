@@ -149,6 +149,14 @@ troupe_code troupe_world_resume(troupe_world* world, troupe_error** error) {
   });
 }
 
+troupe_code troupe_world_leave(troupe_world* world, std::int32_t renumbers, troupe_error** error) {
+  return attempt(error, [&] {
+    troupe::world& of = need(world, "world").of;
+    refuse_in_callback("troupe_world_leave()");
+    of.leave(renumbers != 0).get();
+  });
+}
+
 troupe_code troupe_world_find(const troupe_world* world, std::int32_t rank, const char* name, std::int64_t deadline_ns,
                               troupe_remote_buffer* handle, troupe_error** error) {
   return find(world, "world", rank, name, deadline_ns, handle, error);
@@ -320,4 +328,53 @@ troupe_code troupe_driver_capture(troupe_driver* driver, const troupe_operation*
 
 troupe_code troupe_driver_drop_plan(troupe_driver* driver, const char* name, troupe_error** error) {
   return attempt(error, [&] { need(driver, "driver").of.drop_plan(need_text(name, "name")); });
+}
+
+static_assert(TROUPE_CHANGE_JOIN == static_cast<int>(troupe::rank_change_kind::join));
+
+troupe_code troupe_driver_change(troupe_driver* driver, const troupe_rank_change* change, troupe_processes** made,
+                                 troupe_error** error) {
+  if (made != nullptr) *made = nullptr;
+  return attempt(error, [&] {
+    troupe::world_driver& of = need(driver, "driver").of;
+    refuse_in_callback("troupe_driver_change()");
+    const troupe_rank_change given = read_struct(change, "change");
+    troupe::rank_change asked{.kind = enum_of(given.kind, troupe::rank_change_kind::join, "kind of change"),
+                              .renumbers = given.renumbers != 0};
+    const bool is_join = asked.kind == troupe::rank_change_kind::join;
+    if (asked.kind == troupe::rank_change_kind::leave || (is_join && given.place >= 0)) asked.place = given.place;
+    if (asked.kind == troupe::rank_change_kind::drain) asked.host = need_text(given.host, "host");
+    auto [reply, future] = troupe::make_value_promise<troupe::world_processes>();
+    of.change(asked, std::move(reply));
+    auto after = std::make_unique<troupe_processes>(troupe_processes{future.get()});
+    if (made != nullptr) *made = after.release();
+  });
+}
+
+std::size_t troupe_processes_count(const troupe_processes* processes) {
+  return processes != nullptr ? processes->of.size() : 0;
+}
+
+troupe_code troupe_processes_get(const troupe_processes* processes, std::size_t index, troupe_process_info* info) {
+  return attempt(nullptr, [&] {
+    const troupe::world_processes& all = need(processes, "processes").of;
+    if (index >= all.size())
+      throw invalid("there is no process number " + std::to_string(index) + ": there are " +
+                    std::to_string(all.size()));
+    const troupe::world_process& one = all[index];
+    write_struct(info,
+                 {.size = 0,
+                  .name = one.name.c_str(),
+                  .host = one.host.c_str(),
+                  .pid = one.pid,
+                  .place = one.place.value_or(-1),
+                  .rank = one.self ? one.self->value() : -1,
+                  .is_leaving = one.is_leaving ? 1 : 0,
+                  .reserved = 0},
+                 "info");
+  });
+}
+
+void troupe_processes_free(troupe_processes* processes) {
+  delete processes;
 }

@@ -166,6 +166,14 @@ struct controller::parts {
     changed.notify_all();
   }
 
+  void change(rank_change asked, std::shared_ptr<value_promise<world_processes>> reply) {
+    post([this, asked = std::move(asked), reply = std::move(reply)] {
+      server->change(asked, std::nullopt, [this, reply](const error& why) {
+        why ? reply->deliver(why) : reply->deliver(server->state().processes());
+      });
+    });
+  }
+
   void run() noexcept {
     name_this_thread("troupe/members");
     try {
@@ -242,18 +250,20 @@ void controller::stop() {
 
 std::future<void> controller::leave(int place, bool renumbers) {
   const auto done = std::make_shared<std::promise<void>>();
-  const auto reply =
-      std::make_shared<value_promise<std::monostate>>([done](std::variant<std::monostate, error> result) {
-        if (error* const why = std::get_if<error>(&result))
-          done->set_exception(std::make_exception_ptr(exception{std::move(*why)}));
-        else
-          done->set_value();
-      });
-  parts_->post([server = parts_->server.get(), place, renumbers, reply] {
-    server->leave(place, renumbers,
-                  [reply](const error& why) { why ? reply->deliver(why) : reply->deliver(std::monostate{}); });
-  });
+  parts_->change({.kind = rank_change_kind::leave, .place = place, .renumbers = renumbers},
+                 std::make_shared<value_promise<world_processes>>([done](std::variant<world_processes, error> result) {
+                   if (error* const why = std::get_if<error>(&result))
+                     done->set_exception(std::make_exception_ptr(exception{std::move(*why)}));
+                   else
+                     done->set_value();
+                 }));
   return done->get_future();
+}
+
+std::future<world_processes> controller::change(rank_change asked) {
+  auto [reply, future] = make_value_promise<world_processes>();
+  parts_->change(std::move(asked), std::move(reply));
+  return std::move(future);
 }
 
 bool controller::wait(nanoseconds at_most) {

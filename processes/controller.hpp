@@ -2,6 +2,7 @@
 /// rank 0.
 #pragma once
 
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/completion/completion_settings.hpp>
 #include <troupe/processes/control/controller_terms.hpp>
@@ -65,9 +66,11 @@ public:
   /// Lets the process of \p place leave as planned, for maintenance: a process that stands by takes its place, or the
   /// world goes on with fewer ranks. No request of other processes is refused (docs/processes.md). The
   /// future is ready when the process is no rank any more; its world then stops. Errors: invalid_argument (no such
-  /// rank, too few would remain, or, without \p renumbers, ranks behind it would get other numbers), stopping (the
-  /// controller has ended before).
+  /// rank, too few would remain, or, without \p renumbers, ranks behind it would get other numbers), rebuilding (the
+  /// world does not serve now), stopping (the controller has ended before).
   [[nodiscard]] std::future<void> leave(int place, bool renumbers = false);
+  /// Makes any planned change of the ranks. The future has the processes of the world afterwards. Errors: rank_change.
+  [[nodiscard]] std::future<world_processes> change(rank_change asked);
   /// Waits until the last process has left or the world has failed, for at most \p at_most. Returns whether that has
   /// happened.
   [[nodiscard]] bool wait(nanoseconds at_most);

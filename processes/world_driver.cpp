@@ -185,6 +185,36 @@ void world_driver::read(const remote_buffer& from, nanoseconds deadline,
   parts_->session->read(from, deadline, std::move(reply));
 }
 
+std::future<world_processes> world_driver::processes() {
+  auto [reply, future] = make_value_promise<world_processes>();
+  change({}, std::move(reply));
+  return std::move(future);
+}
+
+std::future<world_processes> world_driver::leave(int place, bool renumbers) {
+  auto [reply, future] = make_value_promise<world_processes>();
+  change({.kind = rank_change_kind::leave, .place = place, .renumbers = renumbers}, std::move(reply));
+  return std::move(future);
+}
+
+std::future<world_processes> world_driver::drain(std::string host, bool renumbers) {
+  auto [reply, future] = make_value_promise<world_processes>();
+  change({.kind = rank_change_kind::drain, .host = std::move(host), .renumbers = renumbers}, std::move(reply));
+  return std::move(future);
+}
+
+std::future<world_processes> world_driver::join(std::optional<int> place) {
+  auto [reply, future] = make_value_promise<world_processes>();
+  change({.kind = rank_change_kind::join, .place = place}, std::move(reply));
+  return std::move(future);
+}
+
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the world
+void world_driver::change(const rank_change& asked, std::shared_ptr<value_promise<world_processes>> reply) {
+  if (parts_->refuses(*reply)) return;
+  parts_->session->change(asked, std::move(reply));
+}
+
 /// Reads a report from memory that a rank exports for it, piece by piece, and then releases that memory.
 class world_driver::report_reader : public std::enable_shared_from_this<report_reader> {
 public:

@@ -18,6 +18,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -93,6 +94,19 @@ public:
   /// These do the same, and deliver the answer to \p reply, whose sink must neither block nor throw.
   void metrics(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
   void flight_record(rank target, nanoseconds deadline, std::shared_ptr<value_promise<std::string>> reply) const;
+
+  /// Returns the processes of the world, ranks first, or makes a planned change of its ranks and returns the processes
+  /// afterwards (docs/processes.md). Processes that stand by take the places of those that leave, or the world goes on
+  /// with fewer ranks; the others lose no request. \p host: as world_process names it. \p renumbers: whether ranks that
+  /// stay may get other numbers. join() asks the launcher of the world, if it has one, for a process at \p place, or at
+  /// the first free one, and is answered when a process serves there. Errors: rank_change; with an unknown outcome:
+  /// communicator_failed (the controller is lost).
+  [[nodiscard]] std::future<world_processes> processes();
+  [[nodiscard]] std::future<world_processes> leave(int place, bool renumbers = false);
+  [[nodiscard]] std::future<world_processes> drain(std::string host, bool renumbers = false);
+  [[nodiscard]] std::future<world_processes> join(std::optional<int> place = std::nullopt);
+  /// Does so, and delivers the answer to \p reply, whose sink must neither block nor throw.
+  void change(const rank_change& asked, std::shared_ptr<value_promise<world_processes>> reply);
 
   /// Returns the present contents of \p from, host memory that a rank has exported, at most a mebibyte. They are read
   /// at once, without regard to requests in flight: wait for the reply of the request that writes them. Errors:

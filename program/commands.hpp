@@ -21,6 +21,7 @@ using action = std::function<int()>;
 void add_demo(CLI::App& program, action& chosen);
 void add_doctor(CLI::App& program, action& chosen);
 void add_config(CLI::App& program, action& chosen);
+void add_ctl(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 void add_certs(CLI::App& program, action& chosen);
 void add_conform(CLI::App& program, action& chosen);

@@ -71,6 +71,7 @@ void add_commands(CLI::App& program, action& chosen, std::vector<std::string> la
   add_launch(program, chosen, std::move(launched));
   add_controller(program, chosen);
   add_order_service(program, chosen);
+  add_ctl(program, chosen);
 }
 
 std::string find_tool(std::string_view name) {

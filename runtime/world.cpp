@@ -259,6 +259,22 @@ std::future<troupe::credit> world::credit(std::size_t operations, std::size_t by
   return std::move(future);
 }
 
+std::future<void> world::leave(bool renumbers) {
+  const auto done = std::make_shared<std::promise<void>>();
+  leave(renumbers, std::make_shared<leave_answer>([done](std::variant<leave_reply, error> result) {
+          if (auto* const why = std::get_if<error>(&result))
+            done->set_exception(std::make_exception_ptr(exception{std::move(*why)}));
+          else
+            done->set_value();
+        }));
+  return done->get_future();
+}
+
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the world
+void world::leave(bool renumbers, std::shared_ptr<value_promise<leave_reply>> reply) {
+  post_request(core_->own_actor(), leave_request{renumbers}, std::move(reply));
+}
+
 pending_amount world::pending() const {
   return core_->pending->now();
 }

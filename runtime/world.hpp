@@ -30,6 +30,7 @@
 namespace troupe {
 
 struct capture_request;
+struct leave_reply;
 struct split_world;
 
 /// The state of a world's registered memory.
@@ -241,6 +242,14 @@ public:
   /// Captures a plan that consists of requests: steps[k][r] is the part of rank r in step k; over processes steps[k][0]
   /// is that of this process's rank.
   [[nodiscard]] std::shared_ptr<captured_plan> capture(plan_steps steps, plan_options options = {});
+
+  /// Lets this process leave its world over processes as planned (leave_request): a process that stands by takes its
+  /// place, or the others go on with fewer ranks, and lose no request. The future is ready when the process is no rank
+  /// any more; the world then stops here. \p renumbers: whether the ranks behind this one may get other numbers.
+  /// Errors: those of rank_change; unsupported (a sub-world, a world without a controller).
+  [[nodiscard]] std::future<void> leave(bool renumbers = false);
+  /// Does the same, and delivers the answer to \p reply, whose sink must neither block nor throw.
+  void leave(bool renumbers, std::shared_ptr<value_promise<leave_reply>> reply);
 
   /// Lets requests in flight finish, releases all resources, and returns when that is done. Idempotent. Errors:
   /// deadline_exceeded if it took longer than the deadlines of all its phases together. In a function that troupe calls

@@ -49,7 +49,8 @@ struct posted {
 struct posted_to_world {
   std::variant<posted<split_request, split_reply>, posted<registration_request, registration_reply>,
                posted<suspension_request, suspension_reply>, posted<resumption_request, resumption_reply>,
-               posted<capture_request, capture_reply>, posted<credit_request, credit>>
+               posted<capture_request, capture_reply>, posted<leave_request, leave_reply>,
+               posted<credit_request, credit>>
       what;
 };
 

@@ -43,6 +43,8 @@ TROUPE_LOCAL_TYPE(troupe, troupe::enqueued)
 TROUPE_SENT_TYPE(troupe, troupe::error)
 TROUPE_SENT_TYPE(troupe, troupe::find_memory_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::leave_lane)
+TROUPE_LOCAL_TYPE(troupe, troupe::leave_reply)
+TROUPE_LOCAL_TYPE(troupe, troupe::leave_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::outcome_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::overlapped_request)
 TROUPE_LOCAL_TYPE(troupe, troupe::overlapped_world_request)
@@ -144,14 +146,16 @@ using collective_handle = typed_actor<caf::result<completion>(rank_request), caf
                                       caf::result<void>(leave_lane)>;
 
 /// The interface of a world to its clients.
-using world_handle = typed_actor<
-    caf::result<completion>(world_request), caf::result<enqueued>(overlapped_world_request),
-    caf::result<completion>(remote_request), caf::result<remote_buffer>(find_memory_request),
-    caf::result<completion>(outcome_request), caf::result<split_reply>(split_request),
-    caf::result<registration_reply>(registration_request), caf::result<suspension_reply>(suspension_request),
-    caf::result<resumption_reply>(resumption_request), caf::result<capture_reply>(capture_request),
-    caf::result<credit>(credit_request), caf::result<world_event>(status_query), caf::result<world_event>(ready_query),
-    caf::result<capabilities>(capabilities_query), caf::result<void>(subscribe), caf::result<void>(stop_world)>;
+using world_handle =
+    typed_actor<caf::result<completion>(world_request), caf::result<enqueued>(overlapped_world_request),
+                caf::result<completion>(remote_request), caf::result<remote_buffer>(find_memory_request),
+                caf::result<completion>(outcome_request), caf::result<split_reply>(split_request),
+                caf::result<registration_reply>(registration_request),
+                caf::result<suspension_reply>(suspension_request), caf::result<resumption_reply>(resumption_request),
+                caf::result<capture_reply>(capture_request), caf::result<leave_reply>(leave_request),
+                caf::result<credit>(credit_request), caf::result<world_event>(status_query),
+                caf::result<world_event>(ready_query), caf::result<capabilities>(capabilities_query),
+                caf::result<void>(subscribe), caf::result<void>(stop_world)>;
 
 /// Asks a world to split off one sub-world per group. Every process of the world must ask for the same groups, at the
 /// same place among its requests. Requests in flight end first; requests that arrive meanwhile wait. A sub-world ends

@@ -87,6 +87,18 @@ struct credit_request {
   nanoseconds deadline = world_default_deadline; ///< Maximum time to wait for quota.
 };
 
+/// Asks a world over processes to let this process leave as planned, for maintenance: a process that stands by takes
+/// its place, or the others go on with fewer ranks. They lose no request (docs/processes.md). It is answered when the
+/// process is no rank any more; the world then stops here. Errors: those of rank_change; unsupported (a sub-world, a
+/// world without a controller). A process joins by forming its world.
+struct leave_request {
+  bool renumbers = false; ///< Whether the ranks behind this one may get other numbers.
+};
+
+/// The answer to a leave_request.
+struct leave_reply {};
+
+using leave_answer = value_promise<leave_reply>;
 using registration_promise = value_promise<registration_reply>;
 using suspension_answer = value_promise<suspension_reply>;
 using resumption_answer = value_promise<resumption_reply>;

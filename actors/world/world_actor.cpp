@@ -214,6 +214,7 @@ world_actor::behavior_type world_actor::make_behavior() {
       [this](suspension_request& asked) { return answer_later<suspension_reply>(asked); },
       [this](resumption_request& asked) { return answer_later<resumption_reply>(asked); },
       [this](capture_request& asked) { return answer_later<capture_reply>(asked); },
+      [this](leave_request& asked) { return answer_later<leave_reply>(asked); },
       [this](credit_request& asked) { return answer_later<credit>(asked); },
       [this](status_query) { return executor_.plan().status->latest(); },
       [this](const ready_query& asked) -> caf::result<world_event> {

@@ -1,4 +1,4 @@
-/// Defines the events by which a world reports its state.
+/// Defines the events by which a world reports its state, and the changes of its ranks that can be asked for.
 #pragma once
 
 #include <troupe/actors/world/recovery/recovery_terms.hpp>
@@ -10,9 +10,11 @@
 #include <troupe/device/identity.hpp>
 #include <troupe/device/time.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -144,5 +146,42 @@ struct world_event {
 
 /// Returns one human-readable line.
 [[nodiscard]] std::string describe(const world_event& event);
+
+// Planned changes of the ranks of a world over processes.
+
+/// The kinds of a rank_change.
+enum class rank_change_kind : std::uint8_t {
+  none,  ///< Nothing changes: only the answer is wanted.
+  leave, ///< One process leaves the world.
+  drain, ///< All processes of a host leave the world, spares included.
+  join,  ///< A process is to take a free place.
+};
+template <>
+inline constexpr std::array<std::string_view, 4> enum_names<rank_change_kind>{"none", "leave", "drain", "join"};
+
+/// A request to the controller of a world for a planned change of its ranks (docs/processes.md). It is answered once:
+/// when the change is done, with the processes that the world has then, or with the reason why it is refused or could
+/// not be made, and then nothing has changed. A process that leaves is no rank any more when the answer is sent, and
+/// its world stops. Errors: invalid_argument (what it names does not exist; too few ranks would remain; without
+/// `renumbers`, ranks would get other numbers; the place has a process), rebuilding (the world does not serve now),
+/// deadline_exceeded (no process has joined), stopping, unsupported.
+struct rank_change {
+  rank_change_kind kind = rank_change_kind::none;
+  /// leave: the place of the process; nullopt: the process that asks. join: the place; nullopt: the first that is free.
+  std::optional<int> place{};
+  std::string host{};     ///< drain: the host, as world_process names it.
+  bool renumbers = false; ///< leave, drain: whether ranks that stay may get other numbers.
+};
+
+/// A process of a world over processes.
+struct world_process {
+  std::string name{}; ///< The launcher's name for it, else its host and process id.
+  std::string host{};
+  std::int64_t pid = 0;
+  std::optional<int> place{};         ///< Its place; nullopt: it stands by.
+  std::optional<troupe::rank> self{}; ///< Its rank in the present epoch, if any.
+  bool is_leaving = false;            ///< It leaves as planned.
+};
+using world_processes = std::vector<world_process>;
 
 } // namespace troupe

@@ -102,6 +102,7 @@ void world_executor::on_report(rank_report& one) {
     case rank_report::kind::held:
       if (one.epoch == state_.current_epoch()) tell(held_report{one.epoch});
       break;
+    case rank_report::kind::handed_over: return end_hand_over();
     case rank_report::kind::formed: return carry_out(state_.on_formed(one.epoch, one.failure, blamed_for(one.failure)));
     case rank_report::kind::faulted: return carry_out(state_.on_fault(one.epoch, one.failure, blamed_for(one.failure)));
     case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
@@ -153,6 +154,7 @@ void world_executor::let_go() {
   plan_.services.poller->detach(*plan_.pending);
   gate_->close();
   now_.pipelines.clear();
+  entrance_ = nullptr;
   failed_.clear();
   registered_.clear();
   contexts_ = nullptr;
@@ -433,7 +435,10 @@ void world_executor::prepare(const prepare_directive& directive) {
   }
   is_prepared_ = false;
   on_each({prepared_}, "the preparation", plan_.deadlines.form, rank_report::kind::prepared,
-          [](rank_pipeline& one) { one.init(); });
+          [all = spares_](rank_pipeline& one) {
+            all.give_back(one); // the device makes no streams while operations wait for their peers
+            one.init();
+          });
 }
 
 bool world_executor::on_prepared(const rank_report& one) {
@@ -454,8 +459,10 @@ void world_executor::drop_prepared() {
   const auto gone = std::exchange(prepared_, nullptr);
   if (!gone) return;
   gone->fail({.code = errc::rebuilding, .text = "the epoch that was prepared does not begin"});
-  on_each({gone}, "the abort", plan_.deadlines.abort, rank_report::kind::prepared,
-          [](rank_pipeline& one) { one.abort(); });
+  on_each({gone}, "the abort", plan_.deadlines.abort, rank_report::kind::prepared, [all = spares_](rank_pipeline& one) {
+    one.abort();
+    all.keep(one);
+  });
 }
 
 void world_executor::hold() {
@@ -512,7 +519,8 @@ void world_executor::adopt(bool continues) {
     now.resume = nullptr;
     now.one_shot = nullptr;
   });
-  if (held && continues) {
+  const bool passes_on = held && continues;
+  if (passes_on) {
     const error why{.code = errc::rebuilding,
                     .text = "the world has changed its ranks as planned: ask again in epoch " +
                             to_string(state_.current_epoch())};
@@ -529,14 +537,30 @@ void world_executor::adopt(bool continues) {
           error objection = validate(what, at);
           return objection ? objection : check_transfers_to_self({&what, 1}, at.self);
         },
-        why);
+        why,
+        [mail = mail_, self = now_.pipelines.front()->self(), of = state_.current_epoch()] {
+          mail->post(rank_report{rank_report::kind::handed_over, self, of, {}});
+        });
+    ++handing_over_;
+    if (!entrance_) entrance_ = held;
     for (const auto& one : retired_) one->fail(why); // they are idle
   }
-  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr : now_.order;
+  open_places(passes_on ? entrance_ : now_.order);
+  now_.order->serve(services_of({plan_, state_, now_, mail_, *this}, places_.front(), plans_.directory()));
+}
+
+void world_executor::open_places(const std::shared_ptr<world_order>& through) {
+  const std::shared_ptr<rank_order> order = plan_.ordering == ordering::caller ? nullptr : through;
   for (std::size_t i = 0; i < now_.pipelines.size(); ++i)
     places_[i].adopt(now_.pipelines[i], order, plan_.deadlines.operation, plan_.pending, first_,
                      state_.unbroken_since());
-  now_.order->serve(services_of({plan_, state_, now_, mail_, *this}, places_.front(), plans_.directory()));
+}
+
+void world_executor::end_hand_over() {
+  if (--handing_over_ > 0) return;
+  entrance_ = nullptr;
+  // Otherwise a later epoch opens them.
+  if (state_.event().phase == world_phase::ready) open_places(now_.order);
 }
 
 std::shared_ptr<world_order> world_executor::open_order() {
@@ -551,6 +575,18 @@ std::shared_ptr<world_order> world_executor::open_order() {
   if (plan_.to_controller && plan_.ordering == ordering::agreed)
     return plan_.to_controller->open_order(now_.pipelines.front(), plan_.exported);
   return std::make_shared<caller_order>(now_.pipelines);
+}
+
+void world_executor::perform(const leave_request& asked, const std::shared_ptr<leave_answer>& reply) {
+  if (!plan_.to_controller)
+    return reply->deliver(
+        error{.code = errc::unsupported,
+              .text = "this world has no controller, which could let ranks leave: stop it, and form another"});
+  auto answered = std::make_shared<rank_change_promise>([reply](std::variant<world_processes, error> result) {
+    if (auto* const why = std::get_if<error>(&result)) return reply->deliver(std::move(*why));
+    reply->deliver(leave_reply{});
+  });
+  plan_.to_controller->change({.kind = rank_change_kind::leave, .renumbers = asked.renumbers}, std::move(answered));
 }
 
 void world_executor::perform(const credit_request& asked, const std::shared_ptr<credit_answer>& reply) {

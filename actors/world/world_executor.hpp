@@ -69,6 +69,7 @@ public:
   void perform(capture_request asked, const std::shared_ptr<capture_answer>& reply) {
     plans_.perform(std::move(asked), reply);
   }
+  void perform(const leave_request& asked, const std::shared_ptr<leave_answer>& reply);
   void perform(const credit_request& asked, const std::shared_ptr<credit_answer>& reply);
   /// Queues \p work for a time when no operation is in flight. Requires that objection_to_maintenance() is errc::none.
   void maintain(maintenance work) { maintenance_.ask(std::move(work)); }
@@ -120,6 +121,10 @@ private:
   /// Returns the ranks that recovery_policy::shrink excludes after \p why.
   [[nodiscard]] std::vector<rank> blamed_for(const error& why) const;
   void adopt(bool continues);
+  /// Makes the ranks' actors admit requests to the present pipelines, which they ask of \p through.
+  void open_places(const std::shared_ptr<world_order>& through);
+  /// Handles that an order of a former epoch has passed on what it held: clients ask the present one.
+  void end_hand_over();
   [[nodiscard]] std::shared_ptr<world_order> open_order();
   void close_order(const error& reason);
   void close_gates(const error& reason);
@@ -158,7 +163,11 @@ private:
   std::shared_ptr<rank_pipeline> prepared_;   ///< For a later epoch; null if none is prepared.
   bool is_prepared_ = false;                  ///< Whether its communicator has formed.
   std::shared_ptr<world_order> held_order_{}; ///< That of the drained epoch, with the requests that are held.
-  pipelines retired_;                         ///< Pipelines of failed epochs whose abort has not been started.
+  /// The first of the orders that still pass on what they held: clients ask it, so that no request overtakes another of
+  /// its client.
+  std::shared_ptr<world_order> entrance_{};
+  int handing_over_ = 0; ///< Number of those orders.
+  pipelines retired_;    ///< Pipelines of failed epochs whose abort has not been started.
   bool has_newcomers_ = false;
   commit_sources commits_;
   bool is_order_over_ = false;                 ///< Whether the controller has closed the order to stop the world.

@@ -26,8 +26,9 @@ struct rank_report {
     drained,
     released,
     maintained,
-    prepared, ///< The communicator of a prepared epoch has formed.
-    held,     ///< The process's requests to the whole world have been answered, and later ones are held.
+    prepared,    ///< The communicator of a prepared epoch has formed.
+    held,        ///< The process's requests to the whole world have been answered, and later ones are held.
+    handed_over, ///< The order of the former epoch has passed on what it held (world_order::hand_over()).
   };
   kind what = kind::formed;
   troupe::rank rank;

@@ -376,7 +376,8 @@ world_effects world_state::on_formation(const formation_directive& directive) {
 
 world_effects world_state::on_failure(const failure_directive& directive) {
   const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_;
-  if (directive.of != epoch_) return {};
+  // The epoch that was to continue the held one may fail before this process is directed to form it.
+  if (directive.of != epoch_ && !(held_ && directive.of > epoch_)) return {};
   if (!serving) { // the epoch was drained, and held requests wait for the next one
     if (held_) reason_ = directive.why;
     world_effects effects = end_hold(phase_objection());

@@ -61,8 +61,13 @@ public:
   void submit(std::unique_ptr<task> work_item) noexcept {
     task* const mine = work_item.release();
     task* before = newest_.load(std::memory_order_relaxed);
-    do mine->next_ = before;
-    while (!newest_.compare_exchange_weak(before, mine, std::memory_order_acq_rel, std::memory_order_relaxed));
+    do {
+      if (before == retired()) {
+        newest_.load(std::memory_order_acquire); // sees what the last task has left
+        return mine->execute(std::unique_ptr<task>{mine});
+      }
+      mine->next_ = before;
+    } while (!newest_.compare_exchange_weak(before, mine, std::memory_order_acq_rel, std::memory_order_relaxed));
     if (before == nullptr)
       execute();
     else
@@ -77,6 +82,11 @@ public:
   }
   /// Returns whether tasks wait for a thread that calls take_over().
   [[nodiscard]] bool is_handed_over() const noexcept { return handed_over_.load(); }
+
+  /// Ends the queue as soon as no task is left: calls \p done, and from then on each submit() executes its task itself,
+  /// at the same time as other threads do theirs. So a task whose submit() has returned was executed before \p done is
+  /// called, or before submit() has returned. Call it once, from a task.
+  void retire(std::function<void()> done) { retiring_ = std::move(done); }
 
   /// Submits a task that calls \p function.
   template <class Function>
@@ -105,7 +115,11 @@ private:
       }
       after_();
       task* expected = executing();
-      if (rest_ == nullptr && newest_.compare_exchange_strong(expected, nullptr, std::memory_order_acq_rel)) return;
+      task* const idle = retiring_ ? retired() : nullptr;
+      if (rest_ == nullptr && newest_.compare_exchange_strong(expected, idle, std::memory_order_acq_rel)) {
+        if (idle != nullptr) std::exchange(retiring_, nullptr)();
+        return;
+      }
       if (left > 0 || !hand_over_) continue;
       // Set before the call, because the notified thread may check it immediately.
       handed_over_.store(true);
@@ -129,6 +143,8 @@ private:
 
   /// Marks that a thread executes tasks and that none has been submitted since.
   [[nodiscard]] task* executing() noexcept { return &mark_; }
+  /// Marks that the queue has ended: see retire().
+  [[nodiscard]] task* retired() noexcept { return &end_; }
 
   class marker final : public task {
     void execute(std::unique_ptr<task>) noexcept override {}
@@ -136,7 +152,8 @@ private:
 
   std::function<void()> after_;
   std::function<bool()> hand_over_;
-  marker mark_;
+  marker mark_, end_;
+  std::function<void()> retiring_;     ///< See retire(). Accessed only by tasks and in execute().
   task* rest_ = nullptr;               ///< Taken from newest_, the oldest first. Accessed only in execute().
   std::atomic<task*> newest_{nullptr}; ///< Null: no tasks are enqueued or executed.
   /// On its own cache line, because the poller reads it all the time.

@@ -118,11 +118,14 @@ public:
   using operation_check = std::function<error(const operation& what)>;
   /// Ends the order, which the controller has held (order_server::hold()), and asks \p next, in the same order, for all
   /// that waits and for what is still asked here. A request of rank \p self that \p check refuses is refused there, at
-  /// all ranks that it needs. Turns, captures and requests of sub-worlds are refused with \p why.
+  /// all ranks that it needs. Turns, captures and requests of sub-worlds are refused with \p why. Does not wait: \p
+  /// done is called once, from any thread, when clients can ask \p next themselves: what they have asked here before is
+  /// there already, and what they still ask here is there when ask() returns.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the values
   virtual void hand_over([[maybe_unused]] std::shared_ptr<world_order> next, [[maybe_unused]] rank self,
-                         [[maybe_unused]] operation_check check, error why) {
+                         [[maybe_unused]] operation_check check, error why, std::function<void()> done) {
     static_cast<void>(close(std::move(why)));
+    done();
   }
 
   /// Returns why the controller has closed the order of the epoch: later requests are refused, and the controller's

@@ -44,6 +44,10 @@ public:
   void detach_failed();
   /// Detaches drivers that have been silent for \p suspicion.
   void watch(running_time now, nanoseconds suspicion);
+  /// Sends a driver the answer to its request.
+  void answer(session_id to, const change_reply& reply) {
+    if (const auto found = all_.find(to); found != all_.end()) all_.send(*found, reply);
+  }
   /// Sends a heartbeat to all drivers, so that they notice a connection that no longer works.
   void beat() const { all_.send_to_all(heartbeat{}); }
   /// Sends the state of the world to all drivers. \p order: the epoch of the open order, to which drivers without a

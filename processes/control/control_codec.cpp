@@ -138,6 +138,16 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, formation_directive>) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
          what.is_on_one_node, what.resume);
+  } else if constexpr (std::is_same_v<type, rank_change>) {
+    io.field(what.kind, rank_change_kind::join);
+    io.maybe(what.place, [&](auto& one) { io.field(one); });
+    each(io, what.host, what.renumbers);
+  } else if constexpr (std::is_same_v<type, world_process>) {
+    each(io, what.name, what.host, what.pid, what.place, what.self, what.is_leaving);
+  } else if constexpr (std::is_same_v<type, change_request>) {
+    each(io, what.number, what.what);
+  } else if constexpr (std::is_same_v<type, change_reply>) {
+    each(io, what.number, what.why, what.processes);
   } else if constexpr (std::is_same_v<type, attach_request>) {
     io.field(what.token, most_of_name);
     each(io, what.who, what.is_order_service, what.nonce);

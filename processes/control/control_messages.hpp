@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/actors/world/controller_directives.hpp>
+#include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/collective_settings.hpp>
 #include <troupe/collectives/progress/resume_points.hpp>
 #include <troupe/collectives/progress/told_commits.hpp>
@@ -97,9 +98,15 @@ struct gate_notice {
   ring_session nonce{}; ///< As in join_request.
 };
 
+/// Process or driver → controller: change the ranks, and answer with a change_reply. Numbers are those of the session.
+struct change_request {
+  std::uint64_t number = 0;
+  rank_change what{};
+};
+
 using process_message =
     std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report, drained_report,
-                 order_batch, leave_notice, attach_request, serving_report, gate_notice, held_report>;
+                 order_batch, leave_notice, attach_request, serving_report, gate_notice, held_report, change_request>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -159,9 +166,16 @@ struct world_report {
   std::shared_ptr<const resume_points> resume{}; ///< As in formation_directive.
 };
 
-using controller_message =
-    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted, formation_directive,
-                 failure_directive, quiesce_directive, order_batch, fence_notice, stop_directive, claim_directive,
-                 serve_directive, world_report, lease_grant, prepare_directive, hold_directive, drop_directive>;
+/// Controller → process or driver: the answer to a change_request.
+struct change_reply {
+  std::uint64_t number = 0;
+  error why{};                 ///< errc::none if the change is done.
+  world_processes processes{}; ///< Set if it is.
+};
+
+using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted,
+                                        formation_directive, failure_directive, quiesce_directive, order_batch,
+                                        fence_notice, stop_directive, claim_directive, serve_directive, world_report,
+                                        lease_grant, prepare_directive, hold_directive, drop_directive, change_reply>;
 
 } // namespace troupe

@@ -85,9 +85,22 @@ void control_server::stop() {
   carry_out(state_.on_stop(boot_clock::now()));
 }
 
-void control_server::leave(int place, bool renumbers, std::function<void(const error& why)> answered) {
-  leaving_.emplace(place, std::move(answered));
-  carry_out(state_.on_leave_asked(place, renumbers, boot_clock::now()));
+void control_server::change(const rank_change& asked, std::optional<session_id> asker,
+                            std::function<void(const error& why)> answered) {
+  const change_id id = ++last_change_;
+  changing_.emplace(id, std::move(answered));
+  carry_out(state_.on_change_asked(id, asker, asked, boot_clock::now()));
+}
+
+void control_server::hear_of_change(session_id from, const change_request& asked) {
+  const bool is_member = state_.has_member(from);
+  if (!is_member && !drivers_.contains(from)) return; // SEC-2
+  change(asked.what, is_member ? std::optional{from} : std::nullopt,
+         [this, from, number = asked.number](const error& why) {
+           change_reply reply{.number = number, .why = why};
+           if (!why) reply.processes = state_.processes();
+           drivers_.contains(from) ? drivers_.answer(from, reply) : send(from, reply);
+         });
 }
 
 void control_server::fail(const error& why) const {
@@ -106,6 +119,7 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (const auto* asked = std::get_if<attach_request>(&frame->what)) return admit(from, *asked);
   if (drivers_.contains(frame->session)) {
     drivers_.hear(frame->session, frame->what, steady_now(), running_now());
+    if (const auto* asked = std::get_if<change_request>(&frame->what)) hear_of_change(frame->session, *asked);
     return hold_if_quiet();
   }
   if (const auto host = hosts_.find(frame->session); host != hosts_.end()) return hear_of_host(*host, frame->what);
@@ -118,6 +132,7 @@ void control_server::hear(peer_id from, std::string_view bytes) {
       notice != nullptr && state_.has_member(frame->session))
     note_gate(sessions_.at(frame->session), notice->nonce);
   carry_out(state_.on_message(frame->session, frame->what, boot_clock::now()));
+  if (const auto* asked = std::get_if<change_request>(&frame->what)) hear_of_change(frame->session, *asked);
 }
 
 void control_server::complete(session_id from, failed_report& report) {
@@ -454,9 +469,8 @@ void control_server::carry_out(const control_effects& effects) {
                    [this](const control_effect::leave_order& one) {
                      if (one.of == opened_) order_.release(one.self);
                    },
-                   [this](const control_effect::left& one) {
-                     for (auto [at, end] = leaving_.equal_range(one.place); at != end; at = leaving_.erase(at))
-                       at->second(one.why);
+                   [this](const control_effect::changed& one) {
+                     if (const auto asked = changing_.extract(one.which)) asked.mapped()(one.why);
                    },
                    [this](const control_effect::end& one) {
                      hosts_.send_to_all(stop_directive{.why = one.why});

@@ -94,8 +94,9 @@ public:
   void process_ended(std::string_view name, std::int64_t pid, const std::string& how);
   /// Asks all processes to finish their work and end.
   void stop();
-  /// Lets the process of \p place leave as planned (controller_state::on_leave_asked()). \p answered is called once.
-  void leave(int place, bool renumbers, std::function<void(const error& why)> answered);
+  /// Changes the ranks (controller_state::on_change_asked()). \p answered is called once.
+  void change(const rank_change& asked, std::optional<session_id> asker,
+              std::function<void(const error& why)> answered);
   /// Handles the findings of the order service: lost ranks and late peers.
   void hear_of_order();
   /// Reports that the world has failed because the controller itself has. No other function may be called afterwards.
@@ -122,6 +123,8 @@ private:
   };
 
   void admit(peer_id from, const join_request& asked);
+  /// Handles a request of a process or a driver.
+  void hear_of_change(session_id from, const change_request& asked);
   void carry_out(const control_effects& effects);
   void send(session_id to, const controller_message& what);
   void announce(control_event event);
@@ -177,8 +180,9 @@ private:
   const control_sources sources_;
   epoch opened_{}; ///< The epoch of the order.
   bool is_ordering_ = false;
-  std::multimap<int, std::function<void(const error& why)>> leaving_; ///< The answers to leave(), by place.
-  bool is_holding_ = false;                                           ///< hold_if_quiet() waits for drivers.
+  std::map<change_id, std::function<void(const error& why)>> changing_; ///< The answers to change().
+  change_id last_change_ = 0;
+  bool is_holding_ = false; ///< hold_if_quiet() waits for drivers.
   std::map<session_id, process_connection> sessions_;
   session_table<order_host> hosts_{hooks_.send};
   attached_drivers drivers_{order_, hooks_.send};

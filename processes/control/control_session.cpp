@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -13,6 +14,8 @@ namespace {
 
 /// Limit of the heartbeats whose times are kept: those of a controller that is silent for longer than any lease.
 constexpr std::size_t most_unanswered = 256;
+/// Maximum number of changes of the ranks that a member asks for at a time.
+constexpr std::size_t most_changes = 16;
 
 } // namespace
 
@@ -63,11 +66,18 @@ void control_session::receive(std::string_view bytes) {
         refuse(why);
       } else if (is_of_session) { // not, for example, a notice that an earlier session has ended
         silence_.end(running_now());
-        hear(frame->what);
+        if (auto* const reply = std::get_if<change_reply>(&frame->what)) {
+          if (auto asked = changes_.extract(reply->number))
+            answers_.push_back({std::move(asked.mapped()),
+                                reply->why ? std::variant<world_processes, error>{std::move(reply->why)}
+                                           : std::variant<world_processes, error>{std::move(reply->processes)}});
+        } else {
+          hear(frame->what);
+        }
       }
   }
   lock.unlock();
-  settle();
+  finish();
 }
 
 void control_session::answer(const controller_message& what) {
@@ -93,7 +103,7 @@ void control_session::disconnected(const error& why) {
     const std::lock_guard lock{mutex_};
     lose(why);
   }
-  settle();
+  finish();
 }
 
 void control_session::give_up(const error& why) {
@@ -101,13 +111,14 @@ void control_session::give_up(const error& why) {
     const std::lock_guard lock{mutex_};
     if (state_ != state::left) end(why);
   }
-  settle();
+  finish();
 }
 
 void control_session::lose(const error& why) {
   if (state_ == state::left) return;
   if (state_ == state::leaving) return end({});
   const bool was_connected = std::exchange(state_, state::unconnected) != state::unconnected;
+  fail_changes(why);
   if (was_connected) orphaned_ = running_now();
   lost(why, was_connected);
   if ((was_joined_ && services_.ends_with_controller) || why.code == errc::invalid_argument ||
@@ -133,18 +144,53 @@ bool control_session::tick() {
   if (state_ == state::joined && ticked - beat_ >= terms_.heartbeat) beat();
   const bool is_needed = state_ == state::unconnected;
   lock.unlock();
-  settle();
+  finish();
   return is_needed;
 }
 
 void control_session::end(const error& why) {
   state_ = state::left;
+  fail_changes(why ? why : error{.code = errc::stopping, .text = "the process has left its world"});
   leaving_ended_.notify_all();
   ended(why);
 }
 
+void control_session::change(const rank_change& asked, std::shared_ptr<value_promise<world_processes>> reply) {
+  error why;
+  {
+    const std::lock_guard lock{mutex_};
+    if (state_ != state::joined)
+      why = {.code = errc::rebuilding, .text = "this process has no session with the controller of its world now"};
+    else if (changes_.size() >= most_changes)
+      why = {.code = errc::busy, .text = std::to_string(most_changes) + " changes that this process asks for wait"};
+    if (!why) {
+      changes_.emplace(++last_change_, reply);
+      send(change_request{last_change_, asked});
+    }
+  }
+  if (why) reply->deliver(std::move(why));
+}
+
+void control_session::fail_changes(error why) {
+  why.effect = effect::unknown_outcome;
+  for (auto& [number, reply] : std::exchange(changes_, {})) answers_.push_back({std::move(reply), why});
+}
+
+void control_session::answer_changes() {
+  std::unique_lock lock{mutex_};
+  auto due = std::exchange(answers_, {});
+  lock.unlock();
+  for (change_answer& one : due) one.to->deliver(std::move(one.with));
+}
+
+void control_session::finish() {
+  answer_changes();
+  settle();
+}
+
 void control_session::leave(leave_notice what, bool is_confirmed) {
   const bool is_heard = state_ == state::joined;
+  if (!is_confirmed) fail_changes({.code = errc::stopping, .text = "this process has left the world"});
   send(std::move(what));
   state_ = is_heard && is_confirmed ? state::leaving : state::left;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <troupe/completion/poller/clock.hpp>
+#include <troupe/completion/reply/reply_promise.hpp>
 #include <troupe/device/threads/boot_clock.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/running_clock.hpp>
@@ -17,6 +18,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 namespace troupe {
 
@@ -54,6 +57,10 @@ public:
   /// Checks the deadlines, and sends a heartbeat if one is due. Call it more often than heartbeats are due. Returns
   /// whether a connection is needed: there is none, or the controller is silent.
   [[nodiscard]] bool tick();
+  /// Asks the controller for a change of the ranks. \p reply is answered once, by any thread without a lock of this
+  /// object. Errors: those of rank_change; rebuilding (no controller has admitted the member now), busy; with an
+  /// unknown outcome: communicator_failed (the controller is lost), stopping.
+  void change(const rank_change& asked, std::shared_ptr<value_promise<world_processes>> reply);
   /// Reports that no controller is searched for any more.
   void give_up(const error& why);
   /// Returns why the member needs no session any more, if its owner is to stop searching for a controller.
@@ -116,6 +123,9 @@ protected:
   /// Ends all sessions, because of \p why.
   void end(const error& why);
 
+  /// Delivers the answers to change() that have come. Without the lock.
+  void answer_changes();
+
   /// Handles a batch from rings, which is a sign of life of the controller. Without the lock.
   bool follow_ring(epoch of, std::string_view batch);
 
@@ -127,9 +137,22 @@ private:
   [[nodiscard]] std::string begin();
   void answer(const controller_message& what);
   void lose(const error& why);
+  /// Answers all of change() that wait with \p why and an unknown outcome.
+  void fail_changes(error why);
+  /// Does what follows each call, without the lock.
+  void finish();
+
+  struct change_answer {
+    std::shared_ptr<value_promise<world_processes>> to;
+    std::variant<world_processes, error> with;
+  };
 
   const session_services services_;
-  condition leaving_ended_; ///< Signals the end of state::leaving.
+  std::map<std::uint64_t, std::shared_ptr<value_promise<world_processes>>>
+      changes_; ///< Those that wait for answers, by number.
+  std::uint64_t last_change_ = 0;
+  std::vector<change_answer> answers_; ///< For answer_changes().
+  condition leaving_ended_;            ///< Signals the end of state::leaving.
   state state_ = state::unconnected;
   bool was_joined_ = false;
   join_welcome terms_{.heartbeat = std::chrono::milliseconds{250}, .suspicion = std::chrono::seconds{10}};

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 namespace troupe {
@@ -34,6 +36,8 @@ constexpr nanoseconds hold_limit = std::chrono::seconds{5};
 /// failed as often as stated, the world is quiesced instead.
 constexpr nanoseconds first_change_pause{std::chrono::milliseconds{250}};
 constexpr int most_given_up = 4;
+/// Maximum number of changes that were asked for and are not answered.
+constexpr std::size_t most_asked = 64;
 
 } // namespace
 
@@ -204,6 +208,7 @@ control_effects controller_state::on_message(session_id from, const process_mess
                  [](const attach_request&) {},
                  [](const serving_report&) {},
                  [](const gate_notice&) {},
+                 [](const change_request&) {},
                  [&](const id_offer& offer) {
                    if (planned_ && offer.of == planned_->of && !planned_->id && is_in_change(from) &&
                        planned_->ranks.at(from) == rank{0}) {
@@ -239,6 +244,7 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    if (detected_) ready.since_detection = now - *std::exchange(detected_, std::nullopt);
                    out.emplace_back(control_effect::announce{std::move(ready)});
                    reason_ = {};
+                   settle_changes(out);
                    advance(now, out);
                  },
                  [&](const failed_report& report) { fail(found, report, now, out); },
@@ -309,6 +315,15 @@ control_effects controller_state::on_tick(boot_time real) {
     for (auto& [session, one] : members_)
       if (!std::exchange(one.was_granted, false)) out.emplace_back(control_effect::send{session, heartbeat{}});
   }
+  std::erase_if(asked_, [&](const asked_change& one) {
+    if (one.kind != rank_change_kind::join || now < one.due) return false;
+    out.emplace_back(control_effect::changed{
+        one.id,
+        {.code = errc::deadline_exceeded,
+         .text = "no process has joined at place " + std::to_string(one.place) +
+                 " in time: start one there, or give more time (controller_terms::gather, --gather)"}});
+    return true;
+  });
   const bool is_late = now >= due_;
   switch (phase_) {
     case control_phase::gathering:
@@ -410,7 +425,7 @@ control_effects controller_state::on_stop(boot_time) {
   control_effects out;
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) return out;
   if (planned_) drop_change(stopping_error(), running_.last(), out);
-  keep_leavers(stopping_error(), out);
+  refuse_changes(stopping_error(), out);
   is_switching_ = false;
   phase_ = control_phase::stopping;
   reason_ = stopping_error();
@@ -477,8 +492,8 @@ void controller_state::fill_places(running_time now) {
   for (const int place : free_places()) {
     const auto stands_by = [&](bool here) {
       return std::ranges::find_if(members_, [&](const auto& one) {
-        return one.second.spare && (!here || one.second.place == place) && user_of_gpu(one.second.who) == nullptr &&
-               !is_cut_off(one.second, now);
+        return one.second.spare && !one.second.leaving && (!here || one.second.place == place) &&
+               user_of_gpu(one.second.who) == nullptr && !is_cut_off(one.second, now);
       });
     };
     auto found = stands_by(true);
@@ -578,57 +593,149 @@ void controller_state::form_if_due(running_time now, control_effects& out) {
     out.emplace_back(control_effect::send{session, directive});
     grant(session, one, out);
   }
+  settle_changes(out); // before the processes end that have asked
   dismiss_leavers(out);
 }
 
 void controller_state::dismiss_leavers(control_effects& out) const {
-  for (const auto& [session, one] : members_) {
-    if (!one.leaving || one.self) continue;
-    out.emplace_back(control_effect::send{session, stop_directive{stopping_error()}});
-    out.emplace_back(control_effect::left{*one.place, {}});
-  }
+  for (const auto& [session, one] : members_)
+    if (one.leaving && !one.self) out.emplace_back(control_effect::send{session, stop_directive{stopping_error()}});
 }
 
-void controller_state::keep_leavers(const error& why, control_effects& out) {
-  for (auto& [session, one] : members_)
-    if (one.self && std::exchange(one.leaving, false)) out.emplace_back(control_effect::left{*one.place, why});
-}
-
-error controller_state::objection_to_leave(int place, bool renumbers) {
-  if (phase_ != control_phase::serving)
-    return no("the world does not serve now (" + std::string{to_string(phase_)} + "): ask again when it does");
-  const member* const one = holder_of(place);
-  if (one == nullptr || !one->self)
-    return no("no process has place " + std::to_string(place) + ", or it leaves already");
-  const auto can_take_it = [&](const auto& other) {
-    return other.second.spare && user_of_gpu(other.second.who) == nullptr && !is_cut_off(other.second, running_.last());
+void controller_state::settle_changes(control_effects& out) {
+  const auto is_done = [&](const asked_change& one) {
+    if (one.kind == rank_change_kind::join) {
+      const member* const made = holder_of(one.place);
+      return phase_ == control_phase::serving && made != nullptr && made->self;
+    }
+    return std::ranges::none_of(one.leavers, [&](session_id each) {
+      const auto found = members_.find(each);
+      return found != members_.end() && found->second.self;
+    });
   };
-  if (std::ranges::any_of(members_, can_take_it)) return {};
-  const int present = terms_.world_size - static_cast<int>(free_places().size()) - 1;
-  if (present < 1 || !recovery_.suffices(present, terms_.world_size))
-    return no("the world would have " + std::to_string(present) + " of " + std::to_string(terms_.world_size) +
-              " ranks, which its policy does not allow: start a process that stands by (TROUPE_SPARE=1) first");
-  if (!renumbers && one->self->value() + 1 < ranks_)
-    return no("the ranks behind rank " + to_string(*one->self) +
-              " would get other numbers: let the last one leave, start a process that stands by, or allow it");
+  std::erase_if(asked_, [&](const asked_change& one) {
+    if (!is_done(one)) return false;
+    out.emplace_back(control_effect::changed{one.id, {}});
+    return true;
+  });
+}
+
+void controller_state::keep_leavers(error why, control_effects& out) {
+  settle_changes(out);
+  why.effect = effect::rejected;
+  std::erase_if(asked_, [&](const asked_change& one) {
+    for (const session_id each : one.leavers)
+      if (const auto found = members_.find(each); found != members_.end()) found->second.leaving = false;
+    if (one.leavers.empty()) return false;
+    out.emplace_back(control_effect::changed{one.id, why});
+    return true;
+  });
+}
+
+void controller_state::refuse_changes(const error& why, control_effects& out) {
+  keep_leavers(why, out);
+  for (const asked_change& one : std::exchange(asked_, {})) out.emplace_back(control_effect::changed{one.id, why});
+}
+
+error controller_state::objection_to_departure(const std::set<session_id>& leavers, bool renumbers, running_time now) {
+  members before = members_;
+  for (const session_id one : leavers) members_.at(one).leaving = true;
+  fill_places(now);
+  std::map<int, std::optional<rank>> after; // the present ranks of those that remain, by place
+  for (const auto& [session, one] : members_)
+    if (!one.spare && !one.leaving) after.emplace(*one.place, one.self);
+  members_ = std::move(before);
+  const int count = static_cast<int>(after.size());
+  if (count == 0) return no("no rank would remain: stop the world, or start processes elsewhere that stand by first");
+  if (!recovery_.suffices(count, terms_.world_size))
+    return no("the world would have " + std::to_string(count) + " of " + std::to_string(terms_.world_size) +
+              " ranks, which its policy does not allow: start processes that stand by (TROUPE_SPARE=1) first");
+  int next = 0;
+  for (const auto& [place, self] : after)
+    if (const rank number{next++}; self && *self != number && !renumbers)
+      return no("rank " + to_string(*self) + " would become rank " + to_string(number) +
+                ": let the last ranks leave, start processes that stand by, or allow other numbers (--renumber)");
   return {};
 }
 
-control_effects controller_state::on_leave_asked(int place, bool renumbers, boot_time real) {
+error controller_state::objection_to(const rank_change& asked, std::optional<session_id> asker, asked_change& made,
+                                     running_time now) {
+  if (asked_.size() >= most_asked)
+    return {.code = errc::busy,
+            .text = std::to_string(most_asked) + " changes of this world are under way: ask again when one is done"};
+  if (error why = objection_to_peer(terms_.token)) return why;
+  if (asked.kind == rank_change_kind::none) return {};
+  if (asked.kind == rank_change_kind::join) {
+    const auto free = free_places();
+    if (!asked.place && free.empty()) return no("all places of the world have processes");
+    made.place = asked.place ? *asked.place : free.front();
+    if (made.place < 0 || made.place >= terms_.world_size)
+      return no("the world has places 0 to " + std::to_string(terms_.world_size - 1) + ", and no place " +
+                std::to_string(made.place));
+    const member* const holder = holder_of(made.place);
+    return holder != nullptr && holder->self
+               ? no("place " + std::to_string(made.place) + " has " + describe(holder->who))
+               : error{};
+  }
+  if (phase_ != control_phase::serving)
+    return {.code = errc::rebuilding,
+            .text = "the world does not serve now (" + std::string{to_string(phase_)} + "): ask again when it does"};
+  for (const auto& [session, one] : members_) {
+    const bool is_it = asked.kind == rank_change_kind::drain
+                           ? one.who.host == asked.host
+                           : one.self && (asked.place ? one.place == asked.place : session == asker);
+    if (is_it && !one.leaving) made.leavers.insert(session);
+  }
+  if (made.leavers.empty() && asked.kind == rank_change_kind::drain)
+    return no("no process is on host '" + asked.host + "', or all leave already: name it as `troupe ctl status` does");
+  if (made.leavers.empty())
+    return no(asked.place ? "no rank has place " + std::to_string(*asked.place) + ", or it leaves already"
+                          : std::string{"the process that asks is no rank, or leaves already: name a place"});
+  return objection_to_departure(made.leavers, asked.renumbers, now);
+}
+
+control_effects controller_state::on_change_asked(change_id id, std::optional<session_id> asker,
+                                                  const rank_change& asked, boot_time real) {
   control_effects out;
   const running_time now = read_clock(real);
-  if (error why = objection_to_leave(place, renumbers)) {
-    out.emplace_back(control_effect::left{place, std::move(why)});
+  asked_change made{.id = id, .kind = asked.kind, .due = later(now, terms_.gather)};
+  error why = objection_to(asked, asker, made, now);
+  if (why || asked.kind == rank_change_kind::none) {
+    out.emplace_back(control_effect::changed{id, std::move(why)});
     return out;
   }
-  const auto found = std::ranges::find_if(
-      members_, [&](const auto& one) { return !one.second.spare && one.second.self && one.second.place == place; });
+  asked_.push_back(made);
+  if (asked.kind == rank_change_kind::join) {
+    out.emplace_back(control_effect::request_process{made.place});
+    return out;
+  }
   if (planned_) drop_change({.code = errc::busy, .text = "another change was asked for"}, now, out);
   given_up_ = 0;
   next_change_ = now;
-  found->second.leaving = true;
+  for (const session_id one : made.leavers) members_.at(one).leaving = true;
   advance(now, out);
+  settle_changes(out);
+  // If all of them stand by, no epoch follows, which would end them.
+  if (std::ranges::none_of(made.leavers, [&](session_id one) { return members_.at(one).self.has_value(); }))
+    for (const session_id one : made.leavers)
+      out.emplace_back(control_effect::send{one, stop_directive{stopping_error()}});
   return out;
+}
+
+world_processes controller_state::processes() const {
+  world_processes all;
+  for (const auto& [session, one] : members_)
+    all.push_back({.name = one.who.name,
+                   .host = one.who.host,
+                   .pid = one.who.pid,
+                   .place = one.spare ? std::nullopt : one.place,
+                   .self = one.self,
+                   .is_leaving = one.leaving});
+  const auto key = [](const world_process& one) {
+    return std::tuple{!one.self, one.self.value_or(rank{0}), !one.place, one.place.value_or(0), one.name};
+  };
+  std::ranges::sort(all, {}, key);
+  return all;
 }
 
 void controller_state::quiesce(running_time now, control_effects& out) {
@@ -813,7 +920,7 @@ void controller_state::remove_finished(members::iterator which, running_time now
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
   if (planned_) drop_change(stopping_error(), now, out);
-  if (which->second.self) keep_leavers(stopping_error(), out);
+  if (which->second.self) refuse_changes(stopping_error(), out);
   // Emit this before the confirmation: afterwards the process may end, which must not count as a loss.
   if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});
   // Confirms the leave_notice: the process may end.
@@ -847,7 +954,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, runni
   const bool is_needed = is_in_change(which->first);
   members_.erase(which);
   if (planned_ && (is_needed || gone.self)) drop_change(why, now, out);
-  if (gone.leaving) out.emplace_back(control_effect::left{*gone.place, {}});
+  settle_changes(out);
   if (kill) out.emplace_back(control_effect::kill_process{gone.who});
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) {
     if (members_.empty()) out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
@@ -895,6 +1002,7 @@ void controller_state::fail_epoch(world_fault fault, running_time now, control_e
 }
 
 void controller_state::give_up(error why, control_effects& out) {
+  refuse_changes(why, out);
   is_switching_ = false;
   phase_ = control_phase::failed;
   reason_ = std::move(why);

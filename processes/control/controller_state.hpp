@@ -32,6 +32,9 @@ enum class session_end : std::uint8_t {
   broken, ///< The network has failed, or this side has given it up: its process may still serve.
 };
 
+/// Identifies a change of the ranks that was asked for.
+using change_id = std::uint64_t;
+
 namespace control_effect {
 /// Sends \p what to a process.
 struct send {
@@ -76,9 +79,9 @@ struct leave_order {
   epoch of;
   rank self;
 };
-/// Answers controller_state::on_leave_asked(): the process of this place is no rank any more, or why it stays one.
-struct left {
-  int place;
+/// Answers controller_state::on_change_asked(): the change is done, or why nothing has changed.
+struct changed {
+  change_id which;
   error why;
 };
 /// Reports that the world has ended and waits for no further process.
@@ -91,7 +94,7 @@ using control_effects =
     std::vector<std::variant<control_effect::send, control_effect::close_session, control_effect::kill_process,
                              control_effect::request_process, control_effect::announce, control_effect::open_order,
                              control_effect::hold_order, control_effect::close_order, control_effect::leave_order,
-                             control_effect::left, control_effect::end>>;
+                             control_effect::changed, control_effect::end>>;
 
 /// Implements the membership decisions of a controller as a state machine whose calls return effects.
 /// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.
@@ -131,10 +134,13 @@ public:
   void can_hold_order(bool can) noexcept { can_hold_ = can; }
   [[nodiscard]] control_effects on_tick(boot_time real);
   [[nodiscard]] control_effects on_stop(boot_time now);
-  /// Lets the rank of \p place leave as planned; answered by control_effect::left. A process that stands by takes the
-  /// place, or the world goes on with fewer ranks. Refused (invalid_argument) if there is no such rank, if too few
-  /// would remain, or, without \p renumbers, if ranks behind it would get other numbers.
-  [[nodiscard]] control_effects on_leave_asked(int place, bool renumbers, boot_time now);
+  /// Begins a change of the ranks; answered once by control_effect::changed. \p asker: the member that asks, if any.
+  /// \p id: not used by another change. Processes that stand by take the places of those that leave, or the world goes
+  /// on with fewer ranks. Nothing changes if too few would remain then (rank_change).
+  [[nodiscard]] control_effects on_change_asked(change_id id, std::optional<session_id> asker, const rank_change& asked,
+                                                boot_time now);
+  /// Returns the processes of the world, ranks first.
+  [[nodiscard]] world_processes processes() const;
   /// Returns the present time of this controller's running_clock.
   [[nodiscard]] running_time read_clock(boot_time now);
 
@@ -167,7 +173,7 @@ private:
     epoch last_epoch{};         ///< The latest that it was part of when it joined.
     told_commits told{};        ///< Its latest commits_report.
     bool has_told = false;      ///< Whether it has sent that for the forming epoch.
-    bool leaving = false;       ///< Whether it is to leave as planned: see on_leave_asked().
+    bool leaving = false;       ///< Whether it is to leave as planned: see on_change_asked().
     bool worked = false;        ///< Whether it was a rank of the latest epoch that served.
     std::uint64_t beat = 0;     ///< The number of its latest heartbeat.
     bool was_granted = false;   ///< Whether it has been sent a lease_grant since the latest heartbeat to all.
@@ -192,6 +198,15 @@ private:
     running_time at{};
     nanoseconds wait{};
     bool hangs = false; ///< Epochs form over it, and then hang: that one forms does not show that it is repaired.
+  };
+
+  /// A change of the ranks that was asked for, and is not answered.
+  struct asked_change {
+    change_id id = 0;
+    rank_change_kind kind{};
+    std::set<session_id> leavers{}; ///< The processes that leave.
+    int place = 0;                  ///< Of the process that joins.
+    running_time due{};             ///< By when it has joined.
   };
 
   /// A change of the ranks that is prepared beside the present epoch (docs/design/0117-planned-change.md).
@@ -274,11 +289,19 @@ private:
   [[nodiscard]] bool can_plan(std::size_t next_ranks) const;
   /// Begins to form with the ranks that the world is to have: prepares that, or quiesces if it cannot.
   void change_ranks(running_time now, control_effects& out);
-  [[nodiscard]] error objection_to_leave(int place, bool renumbers);
+  /// Sets what \p asked is about in \p made. Returns why it is refused, or errc::none.
+  [[nodiscard]] error objection_to(const rank_change& asked, std::optional<session_id> asker, asked_change& made,
+                                   running_time now);
+  /// Returns why the world cannot go on without \p leavers, or errc::none.
+  [[nodiscard]] error objection_to_departure(const std::set<session_id>& leavers, bool renumbers, running_time now);
   /// Ends the processes that are to leave, once they are no ranks any more.
   void dismiss_leavers(control_effects& out) const;
+  /// Answers the changes that are done.
+  void settle_changes(control_effects& out);
   /// Answers that the ranks that are to leave stay, because of \p why.
-  void keep_leavers(const error& why, control_effects& out);
+  void keep_leavers(error why, control_effects& out);
+  /// Does so, and answers all other changes with \p why.
+  void refuse_changes(const error& why, control_effects& out);
   void prepare(control_effects& out) const;
   /// Handles that the process behind \p from has done the present step of the change.
   void note_step(session_id from, running_time now, control_effects& out);
@@ -344,6 +367,7 @@ private:
   bool is_switching_ = false;
   bool is_held_ = false; ///< Whether the order of the present epoch is held.
   std::optional<planned_change> planned_{};
+  std::vector<asked_change> asked_{};
   epoch tried_{};              ///< The latest epoch that was prepared: its number is not used again.
   int given_up_ = 0;           ///< Number of changes given up since the last epoch began.
   running_time next_change_{}; ///< Earliest time of the next change.

@@ -54,9 +54,9 @@ void driver_session::hear(const world_report& report) {
   state_.reason = report.reason;
   state_.resume = report.resume;
   if (report.is_over)
-    change(world_phase::stopped);
+    enter(world_phase::stopped);
   else
-    change(report.is_ready && order_ ? world_phase::ready : unready());
+    enter(report.is_ready && order_ ? world_phase::ready : unready());
 }
 
 void driver_session::continue_in(const world_report& report) {
@@ -68,7 +68,7 @@ void driver_session::continue_in(const world_report& report) {
   state_.world_size = report.world_size;
   state_.reason = report.reason;
   state_.resume = report.resume;
-  change(report.is_ready ? world_phase::ready : unready());
+  enter(report.is_ready ? world_phase::ready : unready());
 }
 
 void driver_session::open(const world_report& report) {
@@ -109,7 +109,7 @@ void driver_session::suspend(const error& why) {
   end_order(why);
   if (is_over()) return;
   state_.reason = why;
-  change(unready());
+  enter(unready());
 }
 
 void driver_session::settle() {
@@ -176,7 +176,7 @@ void driver_session::ended(const error& why) {
   end_order(why);
   if (is_over()) return;
   state_.reason = why;
-  change(world_phase::stopped);
+  enter(world_phase::stopped);
 }
 
 void driver_session::work(time_point now, running_time running) {
@@ -272,14 +272,15 @@ void driver_session::close(const error& why) {
     end_order(why);
     if (!is_over()) {
       if (!state_.reason) state_.reason = why;
-      change(world_phase::stopped);
+      enter(world_phase::stopped);
     }
     retired = rings_.take_retired();
   }
+  answer_changes();
   settle();
 }
 
-void driver_session::change(world_phase to) {
+void driver_session::enter(world_phase to) {
   state_.phase = to;
   news_.push_back(state_);
 }

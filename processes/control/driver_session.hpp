@@ -114,7 +114,7 @@ private:
   /// Returns the requests to the ranks of the present epoch; null while the world is not ready.
   [[nodiscard]] std::shared_ptr<peer_requests> present_peers() const;
   /// Sets the phase and adds the state to the news. Call tell_news() afterwards, without the lock.
-  void change(world_phase to);
+  void enter(world_phase to);
   /// Reports the changes of the state, in their order and without the lock: a listener may call this object.
   void tell_news();
 

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -54,6 +55,9 @@ public:
   /// Sends \p what to the controller. Nothing is sent after a leave_notice. If the process ended before the controller
   /// has confirmed that (await_farewell()), it would count as lost.
   void tell(member_report what) override;
+  void change(const rank_change& asked, std::shared_ptr<rank_change_promise> reply) override {
+    control_session::change(asked, std::move(reply));
+  }
   [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline> pipeline,
                                                         std::shared_ptr<exported_memory> exported = {}) override;
   /// Returns the lease under which the process serves.

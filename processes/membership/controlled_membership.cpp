@@ -60,9 +60,12 @@ std::string without_origin(std::string version) {
   return version;
 }
 
-/// Returns whether a communicator of \p backend may form beside one that is in use. For NCCL it has not been measured.
+/// Returns whether a communicator of \p backend may form beside one that is in use. NCCL's does so beside operations
+/// that hang (docs/design/0033-spare-streams.md), which is more. It launches no collective before it has formed, and a
+/// world uses it only when all ranks have finished what the former one had launched: so the GPUs never have operations
+/// of both, and need no order of launches between the two (docs/design/0117-planned-change.md).
 bool forms_beside_work(std::string_view backend) {
-  return backend == "mock" || backend == "gloo";
+  return backend == "mock" || backend == "gloo" || backend == "nccl";
 }
 
 void leave_soon(const error& why) {

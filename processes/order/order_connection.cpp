@@ -594,18 +594,17 @@ void order_connection::expire(time_point now) {
 }
 
 void order_connection::hand_over(std::shared_ptr<world_order> next, rank self, world_order::operation_check check,
-                                 error why) {
-  const auto done = std::make_shared<latch>();
+                                 error why, std::function<void()> done) {
   // A task, so that requests that clients have made are passed on before those that they make afterwards.
-  queue_.run([this, done, next = std::move(next), self, check = std::move(check), why = std::move(why)]() mutable {
+  queue_.run([this, next = std::move(next), self, check = std::move(check), why = std::move(why),
+              done = std::move(done)]() mutable {
     if (!is_closed()) {
       next_self_ = self;
       next_check_ = std::move(check);
       close(std::move(why), std::move(next));
     }
-    done->open();
+    queue_.retire(std::move(done));
   });
-  done->wait(); // for the thread that runs the queue's tasks, none of which blocks
 }
 
 void order_connection::pass_on(undecided_ask asked) const {
@@ -714,8 +713,9 @@ void distributed_order::resume() {
   peers()->resume();
 }
 
-void distributed_order::hand_over(std::shared_ptr<world_order> next, rank self, operation_check check, error why) {
-  through_->hand_over(std::move(next), self, std::move(check), std::move(why));
+void distributed_order::hand_over(std::shared_ptr<world_order> next, rank self, operation_check check, error why,
+                                  std::function<void()> done) {
+  through_->hand_over(std::move(next), self, std::move(check), std::move(why), std::move(done));
 }
 
 void distributed_order::cancel(rank, lane where, std::uint64_t position) {
@@ -762,11 +762,14 @@ std::shared_ptr<latch> distributed_order::leave(error why) {
 }
 
 std::shared_ptr<latch> distributed_order::close(error why, bool for_good) {
-  if (self_->world == 0)
+  if (self_->world == 0) {
     through_->close(std::move(why));
-  else
-    through_->leave(self_, std::move(why), for_good);
-  return self_->ended;
+    return self_->ended;
+  }
+  through_->leave(self_, std::move(why), for_good);
+  // If only the epoch ends, the directive to end it came behind all decisions. In an order that is held, no other
+  // comes.
+  return for_good ? self_->ended : nullptr;
 }
 
 world_entry distributed_order::entry() {

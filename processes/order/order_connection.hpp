@@ -64,8 +64,8 @@ public:
   std::shared_ptr<latch> close(error why, bool for_good = true) override;
   void hold(std::function<void()> quiet) override;
   void resume() override;
-  /// Waits for a task of another thread.
-  void hand_over(std::shared_ptr<world_order> next, rank self, operation_check check, error why) override;
+  void hand_over(std::shared_ptr<world_order> next, rank self, operation_check check, error why,
+                 std::function<void()> done) override;
   [[nodiscard]] world_entry entry() override;
   void serve(rank_services what) override;
   [[nodiscard]] error objection_to(std::span<const rank_group> split) const override;
@@ -182,7 +182,8 @@ private:
   /// Adds a request to the next batch. \p deadline: as its client gave it.
   void take(undecided_ask asked, nanoseconds deadline);
   /// See distributed_order::hand_over().
-  void hand_over(std::shared_ptr<world_order> next, rank self, world_order::operation_check check, error why);
+  void hand_over(std::shared_ptr<world_order> next, rank self, world_order::operation_check check, error why,
+                 std::function<void()> done);
   /// Asks the next order for a request that this one has not decided.
   void pass_on(undecided_ask asked) const;
   /// Ends the connection with \p why. \p next: see next_; null if undecided requests are refused.
@@ -245,7 +246,8 @@ private:
   batch_window window_;
   request_writer out_;
   request_record successes_{.kind = request_record::form::succeeded}; ///< A member so that it is made once.
-  /// Set by hand_over(): the order that is asked for what this one has not decided, the rank there, and the check.
+  /// Set by hand_over(): the order that is asked for what this one has not decided, the rank there, and the check. They
+  /// do not change when queue_ has retired.
   std::shared_ptr<world_order> next_{};
   rank next_self_{};
   world_order::operation_check next_check_{};

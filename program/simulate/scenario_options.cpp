@@ -47,6 +47,7 @@ void add_scenario_options(CLI::App& command, scenario_options& options) {
   add_number(command, "--ranks", options.ranks, "Ranks of each world", 2, 1'024);
   command.add_flag("--processes", options.processes,
                    "Each rank lives in its own process, and a controller orders the requests");
+  command.add_flag("--changes", options.changes, "With --processes: processes leave and join as planned");
   add_number(command, "--hosts", options.hosts,
              "With --processes: hosts among which the processes are divided; 0: two processes on each", 0, 1'024);
   command.add_option("--faults", options.faults, "Kinds of faults, comma-separated; all, or none")
@@ -64,7 +65,7 @@ void add_scenario_options(CLI::App& command, scenario_options& options) {
 scenario scenario_of(const scenario_options& options, std::uint64_t seed) {
   scenario made =
       options.processes
-          ? simulation::draw_process_scenario(
+          ? (options.changes ? simulation::draw_changing_scenario : simulation::draw_process_scenario)(
                 seed, options.ranks, simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds),
                 options.hosts)
           : simulation::draw_scenario(seed, options.ranks, simulation::parse_fault_kinds(options.faults));
@@ -84,7 +85,7 @@ std::string command_of(const scenario_options& options, std::uint64_t seed) {
     return value == "all" ? "" : " " + name + " " + (value.empty() ? "none" : value);
   };
   return "troupe simulate --seeds " + std::to_string(seed) + " --ranks " + std::to_string(options.ranks) +
-         (options.processes ? " --processes" : "") +
+         (options.processes ? " --processes" : "") + (options.changes ? " --changes" : "") +
          (options.hosts > 0 ? " --hosts " + std::to_string(options.hosts) : "") +
          unless_all("--faults", options.faults) + unless_all("--only-requests", options.only_requests) +
          unless_all("--only-faults", options.only_faults);

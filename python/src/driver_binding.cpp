@@ -191,6 +191,14 @@ void bind_drivers(py::module_& module) {
              return answered;
            })
       .def("drop_plan", [](const shown_driver& self, const std::string& name) { self.get().drop_plan(name); })
+      .def("change",
+           [](const shown_driver& self, int kind, std::optional<int> place, std::string host, bool renumbers) {
+             rank_change asked{.kind = rank_change_kind{static_cast<std::uint8_t>(kind)},
+                               .place = place,
+                               .host = std::move(host),
+                               .renumbers = renumbers};
+             return ask_for<world_processes>([&](auto to) { self.get().change(asked, std::move(to)); });
+           })
       .def("close", &shown_driver::close);
 }
 

@@ -154,6 +154,15 @@ py::object value_of(const value_reply& one) {
     py::object operator()(const world_event& now) const {
       return py::module_::import("troupe._world").attr("event_of")(shown_event(now));
     }
+    py::object operator()(const world_processes& all) const {
+      const py::object made = py::module_::import("troupe._world").attr("WorldProcess");
+      py::list shown;
+      for (const world_process& one : all)
+        shown.append(made(one.name, one.host, one.pid, one.place,
+                          one.self ? std::optional{one.self->value()} : std::nullopt, one.is_leaving));
+      return shown;
+    }
+    py::object operator()(const leave_reply&) const { return py::none(); }
   };
   return std::visit(conversion{one}, one.result());
 }

@@ -4,6 +4,7 @@
 #include "deferred_release.hpp"
 #include "process_object.hpp"
 
+#include <troupe/actors/caf/requests.hpp>
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/collectives/operation/remote_buffer.hpp>
 #include <troupe/completion/reply/reply_promise.hpp>
@@ -149,7 +150,7 @@ private:
 /// The answer to a question whose result is a value: the Python class troupe.ValueReply. Threads: safe from any.
 class value_reply final : public awaited {
 public:
-  using value = std::variant<error, remote_buffer, std::string, world_event>;
+  using value = std::variant<error, remote_buffer, std::string, world_event, world_processes, leave_reply>;
 
   /// \p type is the element type that a remote buffer in the answer has in Python.
   explicit value_reply(std::optional<dtype> type = {}) : type_{type} {}

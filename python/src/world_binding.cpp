@@ -239,6 +239,10 @@ void bind_worlds(py::module_& module) {
       .def("acknowledge", [](shown_world& self, int target, const py::object& name,
                              std::uint64_t now) { self.acknowledge(rank{target}, name, epoch{now}); })
       .def("leave", [](shown_world& self, int target, const std::string& name) { self.leave(rank{target}, name); })
+      .def("leave_world",
+           [](shown_world& self, bool renumbers) {
+             return ask_for<leave_reply>([&](auto to) { self.of().leave(renumbers, std::move(to)); });
+           })
       .def("split", &split)
       .def("capture", &capture, py::arg("requests"), py::arg("deadline") = py::none(), py::arg("name") = "")
       .def("begin_capture",

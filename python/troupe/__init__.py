@@ -17,8 +17,8 @@ from ._program import program_path
 from ._runtime import Runtime
 from ._troupe import (Agreed, Buffer, Completion, Plan, RemoteBuffer, Reply, Request, ValueReply,
                       set_result_spin)
-from ._world import (Group, IncompleteOperation, OneShotStatus, Rank, ResumePoint, World, WorldEvent, empty, empty_all,
-                     empty_pinned)
+from ._world import (Group, IncompleteOperation, OneShotStatus, Rank, ResumePoint, World, WorldEvent, WorldProcess, empty,
+                     empty_all, empty_pinned)
 
 __version__ = _troupe.version
 __all__ = ["Abandoned", "Agreed", "Buffer", "Busy", "Cancelled", "Checkpoints", "CommunicatorFailed", "Completion", "Controller",
@@ -27,4 +27,4 @@ __all__ = ["Abandoned", "Agreed", "Buffer", "Busy", "Cancelled", "Checkpoints", 
            "OneShotStatus", "OutOfMemory", "Plan", "ProcessPoisoned", "Rank", "RankLost", "Rebuilding", "RemoteBuffer",
            "Reply", "Request", "ResumePoint", "Resumed", "Runtime",
            "StaleBuffer", "StaleEpoch", "Stopping", "TooOld", "Unsupported", "ValueReply", "World", "WorldEvent", "WorldFailed",
-           "WrongDevice", "empty", "empty_all", "empty_pinned", "program_path", "set_await_spin", "set_result_spin"]
+           "WorldProcess", "WrongDevice", "empty", "empty_all", "empty_pinned", "program_path", "set_await_spin", "set_result_spin"]

@@ -10,7 +10,7 @@ from ._collectives import Collectives, Options
 from ._errors import Error, refuse
 from ._runtime import Closable
 from ._types import DType, RemoteTensors, Seconds, Setting
-from ._world import EventSource, FunctionCalls, RemoteBuffer, Reply, ValueReply, WorldEvent, event_of
+from ._world import EventSource, FunctionCalls, RemoteBuffer, Reply, ValueReply, WorldEvent, WorldProcess, event_of
 
 
 _Result = TypeVar("_Result")
@@ -158,6 +158,36 @@ class Driver(_ToAllRanks[Reply], EventSource, Closable):
     def flight_record(self, rank: int, *, deadline: Seconds = 10.0) -> "ValueReply[bytes]":
         """Returns the flight record of rank's process as JSON, for `troupe trace`. Errors: as metrics()."""
         reply: "ValueReply[bytes]" = self._native.flight_record(rank_number("rank", rank), deadline)
+        return reply
+
+    def processes(self) -> "ValueReply[List[WorldProcess]]":
+        """Returns the processes of the world, ranks first."""
+        return self._change(0)
+
+    def leave(self, place: int, *, renumbers: bool = False) -> "ValueReply[List[WorldProcess]]":
+        """Lets the process of a place leave as planned, for maintenance. Returns the processes afterwards.
+
+        A process that stands by takes its place, or the world goes on with fewer ranks; the others lose no request. Its
+        world stops. renumbers: whether the ranks behind it may get other numbers.
+        Errors: InvalidArgument (no such rank; too few would remain; they would get other numbers), Rebuilding (the
+        world does not serve now), Stopping; then nothing has changed.
+        """
+        return self._change(1, place=whole("place", place, 0, 1 << 20), renumbers=renumbers)
+
+    def drain(self, host: str, *, renumbers: bool = False) -> "ValueReply[List[WorldProcess]]":
+        """Lets all processes of a host leave, spares included. host: as WorldProcess names it. Else as leave()."""
+        return self._change(2, host=host, renumbers=renumbers)
+
+    def join(self, place: Optional[int] = None) -> "ValueReply[List[WorldProcess]]":
+        """Asks the world's launcher, if it has one, for a process at a free place. Returns when one serves there.
+
+        Errors: InvalidArgument (the place has a process), DeadlineExceeded (none has joined), Stopping.
+        """
+        return self._change(3, place=None if place is None else whole("place", place, 0, 1 << 20))
+
+    def _change(self, kind: int, *, place: Optional[int] = None, host: str = "",
+                renumbers: bool = False) -> "ValueReply[List[WorldProcess]]":
+        reply: "ValueReply[List[WorldProcess]]" = self._native.change(kind, place, host, renumbers)
         return reply
 
     def capture(self, name: str, steps: Callable[[Steps], Any], *, deadline: Seconds = 60.0) -> Reply:

@@ -94,6 +94,18 @@ def resume_of(fields: Any) -> Any:
                  for lane, complete, commit, incomplete, later, *agreed in fields)
 
 
+@dataclass(frozen=True)
+class WorldProcess:
+    """A process of a world over processes, as Driver.processes() returns it."""
+
+    name: str  #: the launcher's name for it, else its host and process id
+    host: str
+    pid: int
+    place: Optional[int]  #: None: it stands by
+    rank: Optional[int]  #: in the current epoch
+    is_leaving: bool  #: it leaves as planned
+
+
 def event_of(fields: Dict[str, Any]) -> WorldEvent:
     """Makes an event from the fields that the extension module returns."""
     one_shot = None if fields["one_shot"] is None else OneShotStatus(*fields["one_shot"])
@@ -618,6 +630,18 @@ class World(RankRequests[Reply], FunctionCalls[Reply], EventSource):
     def resume(self) -> None:
         """Allocates the memory that suspend() freed, and runs the waiting requests. No effect if not suspended."""
         self._native.resume()
+
+    def leave(self, *, renumbers: bool = False) -> "ValueReply[None]":
+        """Lets this process leave its world over processes as planned, for maintenance: `await world.leave()`.
+
+        A process that stands by takes its place, or the others go on with fewer ranks, and lose no request. It is
+        answered when this process is no rank any more; the world then stops here.
+        renumbers: whether the ranks behind this one may get other numbers.
+        Errors: InvalidArgument (too few ranks would remain, or they would get other numbers), Rebuilding, Stopping,
+        Unsupported (a sub-world, or a world without a controller).
+        """
+        reply: "ValueReply[None]" = self._native.leave_world(renumbers)
+        return reply
 
     def capture(self, requests: Sequence[Request], deadline: Optional[Seconds] = None, name: str = "") -> _troupe.Plan:
         """Captures prepared requests to all ranks as a plan, which replay(plan) launches by one message.

@@ -454,6 +454,44 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
   return made;
 }
 
+scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
+  std::vector<fault_kind> suitable;
+  std::ranges::copy_if(kinds, std::back_inserter(suitable), [](fault_kind one) {
+    return one != fault_kind::ended_client && one != fault_kind::lost_controller && !is_of_service(one);
+  });
+  scenario made = draw_process_scenario(seed, ranks, suitable, hosts);
+  prng chance{mix(seed, 41)};
+  made.processes->plans_changes = true;
+  made.processes->pending_operations = 0; // a client that is told to come back would miss a request
+  made.processes->has_services = false;
+  made.processes->replaces_wanted = false;
+  made.processes->one_shot_bytes = 0;
+  made.recovery.policy = recovery_policy::shrink;
+  made.recovery.smallest = 1;
+  made.stops_busy = false;
+  made.splits.clear();
+  made.credits.clear();
+  std::erase_if(made.requests, [](const planned_request& one) {
+    return one.split || one.what == operation_kind::capture || one.what == operation_kind::replay;
+  });
+  for (planned_request& one : made.requests) {
+    one.what = prng{mix(seed, 42, one.number)}.one_in(4) ? operation_kind::barrier : operation_kind::all_reduce;
+    if (!one.lane) one.lane = one.number % made.lanes;
+    one.deadline = std::max<nanoseconds>(one.deadline, 500ms);
+    one.silent = one.disagreeing = one.objecting = one.cancelling = one.foreign = std::nullopt;
+    one.commit.reset();
+    one.source.reset();
+    one.gives_back = false;
+  }
+  const std::size_t leaves = 1 + chance.below(3);
+  for (std::size_t i = 0; i < leaves; ++i)
+    made.leaves.push_back({.number = i,
+                           .at = chance.within(made.length),
+                           .where = draw_rank(chance, made.ranks),
+                           .span = chance.within(200ms)});
+  return made;
+}
+
 std::uint64_t prng::next() noexcept { // splitmix64
   state_ += 0x9E3779B97F4A7C15U;
   std::uint64_t z = state_;

@@ -176,6 +176,14 @@ struct planned_split {
   nanoseconds jitter{};
 };
 
+/// A planned change of a world over processes: the process of a rank leaves it, and is asked for again.
+struct planned_leave {
+  std::size_t number = 0; ///< Identifies it.
+  nanoseconds at{};
+  rank where{};       ///< The rank, as numbered in the first epoch.
+  nanoseconds span{}; ///< The time from the leave until a process is asked for.
+};
+
 /// The time limits of a run. They are far shorter than in production, so that a run ends soon.
 struct simulated_limits {
   nanoseconds hang{std::chrono::milliseconds{50}};
@@ -202,6 +210,7 @@ struct process_terms {
   bool has_services = false;
   /// one_shot_bytes of all processes: kernels where all ranks of an epoch have one order service.
   std::size_t one_shot_bytes = 0;
+  bool plans_changes = false; ///< control.planned_changes of all processes.
 };
 
 struct scenario {
@@ -219,6 +228,7 @@ struct scenario {
   std::vector<planned_fault> faults{};
   std::vector<planned_credit> credits{};    ///< Only over processes.
   std::vector<planned_split> splits{};      ///< Only over processes.
+  std::vector<planned_leave> leaves{};      ///< Only of draw_changing_scenario().
   std::optional<process_terms> processes{}; ///< Set: each rank lives in a process of its own.
 };
 
@@ -227,6 +237,12 @@ struct scenario {
 /// memory. \p hosts: see process_terms.
 [[nodiscard]] scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
                                              int hosts = 0);
+/// Draws a scenario of a world over processes whose ranks change as planned. All requests are sums and barriers in
+/// lanes, which every rank makes, so that the client of a process that joins knows from the number of complete
+/// operations which are next. Faults that let a client miss requests, and that take the controller's memory, are left
+/// out.
+[[nodiscard]] scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
+                                              int hosts = 0);
 /// Returns the host of the process that is started as \p place, and the number of hosts.
 [[nodiscard]] int host_of(const scenario& of, int place) noexcept;
 [[nodiscard]] inline int host_count(const scenario& of) noexcept {

@@ -73,6 +73,7 @@ simulated_deployment::simulated_deployment(const scenario& of, simulated_machine
   for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
   for (const planned_credit& one : of.credits) begin([this, &one] { ask_credit(one); });
   for (const planned_split& one : of.splits) begin([this, &one] { use_sub_world(one); });
+  for (const planned_leave& one : of.leaves) begin([this, &one] { change(one); });
 }
 
 simulated_deployment::~simulated_deployment() {
@@ -119,6 +120,7 @@ void simulated_deployment::ask_in(std::size_t lane, rank self) {
     const bool too_early = meant_for == epoch{0} && how_ == submit_policy::waits_for_ready;
     if (memory_.is_among(one, self) && !memory_.takes_part(one, self)) continue;
     if (silent > meant_for || (silent == meant_for && silent != epoch{0}) || too_early) continue;
+    catch_up(lane, self, meant_for);
     where_.ask_rank(self, lane,
                     {.what = memory_.part_of(one, self, one.disagreeing == self),
                      .epoch = named_for(meant_for, late),
@@ -150,6 +152,50 @@ epoch simulated_deployment::epoch_of(const planned_request& what) {
   memory_.ask_among(what, ranks_in(now), now.epoch);
   // If the world is not ready, no client may use the epoch, including clients that make the request later.
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
+}
+
+void simulated_deployment::change(const planned_leave& one) {
+  constexpr int most_joins = 3; // a process that has left may not have ended when another one is asked for
+  wait_until(began_ + one.at);
+  const auto ask = [&](rank_change_kind kind) {
+    const auto answer = std::make_shared<std::optional<errc>>();
+    where_.change({.kind = kind, .place = one.where.value(), .renumbers = true},
+                  [answer](const error& why) { *answer = why.code; });
+    const time_point latest = virtual_now() + longest(of_);
+    while (!*answer && virtual_now() < latest && !where_.has_ended()) fibers::current()->sleep(1ms);
+    if (!*answer && !where_.has_ended())
+      ledger_.stuck("a " + std::string{to_string(kind)} + " of place " + to_string(one.where) + " was not answered");
+    return answer->value_or(errc::stopping);
+  };
+  if (ask(rank_change_kind::leave) != errc::none) return;
+  fibers::current()->sleep(one.span);
+  for (int i = 0; i < most_joins && ask(rank_change_kind::join) == errc::deadline_exceeded; ++i) {
+  }
+}
+
+void simulated_deployment::catch_up(std::size_t lane, rank self, epoch now) {
+  if (!of_.processes || !of_.processes->plans_changes || now == epoch{}) return;
+  std::uint64_t& known = caught_up_[{lane, self}];
+  if (std::exchange(known, where_.process_of(self)) == where_.process_of(self)) return;
+  const epoch since = ledger_.unbroken_since(now);
+  epoch first = since; // of its process
+  while (first < now && first != epoch{} && !where_.has_client(self, first))
+    first = ledger_.first_of(self, first.next());
+  if (first <= since || first > now) return;
+  std::uint64_t complete = ledger_.complete_in(first, lane) - ledger_.complete_in(since, lane);
+  for (const planned_request& one : of_.requests) {
+    const auto asked = epochs_.find(one.number);
+    if (one.lane != lane || asked == epochs_.end() || asked->second == epoch{}) continue;
+    if (ledger_.unbroken_since(asked->second) != since || asked->second >= first) continue;
+    if (complete > 0) {
+      --complete;
+      continue;
+    }
+    where_.ask_rank(
+        self, lane,
+        {.what = memory_.part_of(one, self), .epoch = first, .deadline = one.deadline, .lane = name_of(lane)},
+        ledger_.expect(one, self, first));
+  }
 }
 
 void simulated_deployment::raise(const planned_fault& one) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe::simulation {
@@ -94,6 +95,12 @@ private:
   /// Suspends the fiber until the client of \p self has its answer to the commit \p what, and returns whether it has
   /// succeeded.
   [[nodiscard]] bool has_committed(const planned_request& what, rank self) const;
+  /// Lets the process of a rank leave as planned, and asks for another one.
+  void change(const planned_leave& one);
+  /// Lets the client of \p self, whose process has joined by a planned change, make the requests of \p lane that the
+  /// others have made before, and that wait for it: those behind the complete ones. Call it before its own request in
+  /// epoch \p now.
+  void catch_up(std::size_t lane, rank self, epoch now);
   /// Returns the epoch of \p what. The first client that makes the request determines it, so that all use the same one.
   [[nodiscard]] epoch epoch_of(const planned_request& what);
   /// Sleeps until \p what is due.
@@ -114,6 +121,7 @@ private:
   time_point began_ = virtual_now();
   std::map<std::size_t, epoch> epochs_;
   std::vector<std::vector<epoch>> silent_until_; ///< The last epoch that a client skips, by lane and rank.
+  std::map<std::pair<std::size_t, rank>, std::uint64_t> caught_up_; ///< The process that has, by lane and rank.
   std::size_t busy_ = 0;
   world_number last_sub_world_ = 0;
   std::vector<worker> clients_;

@@ -67,6 +67,11 @@ public:
   /// Sets the ranks that receive \p request, in their order and as numbered in the first epoch. \p now is the epoch of
   /// the request. Call it before part_of(). Without a call, all ranks receive the request.
   void ask_among(const planned_request& request, std::vector<rank> ranks, epoch now);
+  /// Returns the epoch of ask_among() for \p request; 0 if it has not been called.
+  [[nodiscard]] epoch asked_in(const planned_request& request) const {
+    const auto found = asked_in_.find(request.number);
+    return found == asked_in_.end() ? epoch{} : found->second;
+  }
   [[nodiscard]] bool is_among(const planned_request& what, rank self) const;
   /// Returns whether \p self has a part in \p what. \p self must be one of the ranks that receive the request.
   [[nodiscard]] bool takes_part(const planned_request& what, rank self) const;

@@ -442,12 +442,13 @@ private:
 
   [[nodiscard]] process_services services();
   void live();
-  void hear(controller_directive what) const {
+  void hear(controller_directive what) {
     if (const auto* const directive = std::get_if<formation_directive>(&what.what)) {
       meetings_->note_node(directive->id, directive->is_on_one_node);
       if (directive->is_on_one_node && above_.of_.processes->one_shot_bytes > 0)
         above_.log_.note(name() + " forms with one-shot kernels");
     }
+    if (const auto* const ahead = std::get_if<prepare_directive>(&what.what)) prepared_ = ahead->of;
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
   }
   /// Ends the process soon, because the controller has removed it from the world.
@@ -460,6 +461,7 @@ private:
   const int attempt_;
   const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
+  epoch prepared_{};        ///< The latest that was prepared. The one that forms has a later number, or is this one.
   bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
   time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
@@ -516,10 +518,14 @@ void simulated_processes::process::begin() {
   session_services session = session_with(machine_->services.time);
   session.patience = 1s;
   session.ends_with_controller = above_.of_.processes->orphans == orphan_policy::leave;
-  link_ = std::make_shared<process_session>(
-      std::move(session),
-      join_request{.who = who(), .place = place_, .attempt = above_.of_.processes->counts_attempts ? attempt_ : 0},
-      services());
+  link_ =
+      std::make_shared<process_session>(std::move(session),
+                                        join_request{.who = who(),
+                                                     .facts = {{std::string{fact_of_planned_changes},
+                                                                above_.of_.processes->plans_changes ? "yes" : "no"}},
+                                                     .place = place_,
+                                                     .attempt = above_.of_.processes->counts_attempts ? attempt_ : 0},
+                                        services());
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
   plan.world_size = above_.of_.ranks;
   plan.locals.front().self = rank{place_};
@@ -532,7 +538,8 @@ void simulated_processes::process::begin() {
         const auto mine = of.lock();
         simulated_world* const world = mine ? mine->world() : nullptr;
         if (world == nullptr) throw exception{errc::abandoned, "the process has been killed"};
-        return std::make_shared<process_faults>(faults, world->current_epoch(), mine->is_dead());
+        return std::make_shared<process_faults>(faults, std::max(world->current_epoch(), mine->prepared_),
+                                                mine->is_dead());
       });
   plan.to_controller = link_;
   plan.services.lease = link_->lease();
@@ -942,8 +949,13 @@ controller_hooks simulated_processes::make_hooks() {
                 if (log_.is_kept()) log_.note("controller: " + describe(event));
                 if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
                 if (launcher_) launcher_->hear(event);
+                if (event.phase == control_phase::quiescing && !controller_->state().is_switching()) ledger_.quiesced();
                 if (event.phase != control_phase::rebuilding) wanted_.clear();
                 if (event.phase == control_phase::forming && event.epoch != forming_) {
+                  std::vector<rank> origins;
+                  for (const world_process& one : controller_->state().processes())
+                    if (one.self) origins.emplace_back(*one.place);
+                  ledger_.began(event.epoch, std::move(origins), controller_->state().is_switching());
                   forming_ = event.epoch;
                   forming_since_ = virtual_now();
                   if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
@@ -1349,6 +1361,10 @@ void simulated_processes::withdraw(rank self, std::size_t lane) {
 
 void simulated_processes::end_rank(rank self) {
   if (simulated_world* const world = at(self).world()) world->end_rank(rank{0});
+}
+
+void simulated_processes::change(const rank_change& asked, std::function<void(const error& why)> answered) {
+  as_controller([&](control_server& to) { to.change(asked, std::nullopt, std::move(answered)); });
 }
 
 void simulated_processes::strike(const planned_fault& one) {

@@ -60,6 +60,7 @@ public:
   void ask_sub_world(rank self, simulated_world& in, std::size_t lane, rank_request asked,
                      reply_promise reply) override;
   void stop_sub_world(rank self, simulated_world& in) override;
+  void change(const rank_change& asked, std::function<void(const error& why)> answered) override;
   void strike(const planned_fault& one) override;
 
   /// Receives an event of the process with this number.

@@ -94,6 +94,9 @@ public:
   // NOLINTEND(performance-unnecessary-value-param)
   /// Stops \p self's part \p in of a sub-world.
   virtual void stop_sub_world([[maybe_unused]] rank self, [[maybe_unused]] simulated_world& in) {}
+  /// Asks the controller for a planned change. \p answered is called once, unless there is no controller.
+  virtual void change([[maybe_unused]] const rank_change& asked,
+                      [[maybe_unused]] std::function<void(const error& why)> answered) {}
   /// Injects \p one, a fault of a process, of an order service, or of its connection.
   virtual void strike([[maybe_unused]] const planned_fault& one) {}
 };

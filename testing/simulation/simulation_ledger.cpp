@@ -60,6 +60,47 @@ reply_promise simulation_ledger::expect(const planned_request& what, std::option
       [this, index = entries_.size() - 1](outcome result) { answered(index, std::move(result)); });
 }
 
+void simulation_ledger::began(epoch of, std::vector<rank> ranks, bool is_planned) {
+  const epoch since = is_planned && !begun_.empty() ? begun_.rbegin()->second.since : of;
+  begun_[of] = {since, std::move(ranks)};
+}
+
+epoch simulation_ledger::unbroken_since(epoch of) const {
+  const auto found = begun_.find(of);
+  return found == begun_.end() ? of : found->second.since;
+}
+
+epoch simulation_ledger::first_of(rank self, epoch from) const {
+  for (auto at = begun_.lower_bound(from); at != begun_.end(); ++at)
+    if (std::ranges::find(at->second.ranks, self) != at->second.ranks.end()) return at->first;
+  return {};
+}
+
+std::uint64_t simulation_ledger::complete_in(epoch now, std::size_t lane) const {
+  const auto world = resumed_.find(0);
+  if (world == resumed_.end()) return 0;
+  const auto told = world->second.find(now);
+  if (told == world->second.end()) return 0;
+  const auto found = told->second.complete.find(lane);
+  return found == told->second.complete.end() ? 0 : found->second;
+}
+
+bool simulation_ledger::is_repeated(const entry& one) const {
+  return changes_ranks() && one.self && find_entry(*one.what, *one.self) != &one;
+}
+
+void simulation_ledger::judge_refusals() {
+  if (!changes_ranks() || !of_.faults.empty() || was_quiesced_) return;
+  for (const entry& one : entries_) {
+    const error* const failure = one.first ? failure_of(*one.first) : nullptr;
+    if (failure == nullptr || is_repeated(one)) continue;
+    // Its own deadline has passed, or that of a peer.
+    if (failure->code == errc::deadline_exceeded || failure->code == errc::cancelled) continue;
+    if (failure->code == errc::stopping && (ended_.contains(one.process) || ended_at_)) continue;
+    wrong(name_of(one) + " was refused by a planned change, although it fits: " + to_string(*failure) + " (ONE-1)");
+  }
+}
+
 void simulation_ledger::died(rank self) {
   for (entry& one : entries_) {
     if (one.self != self || one.answers > 0 || one.died) continue;
@@ -188,6 +229,10 @@ void simulation_ledger::launched(const communicator_place& by, std::span<const o
       continue;
     }
     together.push_back(whose);
+    // A request that waited at a planned change is for the ranks of the next epoch.
+    if (const auto now = begun_.find(epoch{formation + 1});
+        changes_ranks() && now != begun_.end() && memory_.asked_in(asked) < now->first)
+      memory_.ask_among(asked, now->second.ranks, now->first);
     judge_launch(asked, formation, self, *one);
   }
   const std::string who = "rank " + to_string(self) + " epoch " + std::to_string(formation + 1) +
@@ -288,6 +333,7 @@ verdict simulation_ledger::judge() {
   }
   judge_orders();
   judge_lanes();
+  judge_refusals();
   if (began_anew_) return verdict_;
   judge_commits();
   judge_told_values();
@@ -309,6 +355,13 @@ void simulation_ledger::judge_points(world_number of) {
   for (const auto& [now, points] : told) {
     if (points.counted_from > counted_from) earlier.clear();
     counted_from = std::max(counted_from, points.counted_from);
+    if (changes_ranks() && unbroken_since(now) != now) { // the next one after a fault counts these, too
+      for (const auto& [lane, complete] : points.complete)
+        if (complete < earlier[lane])
+          wrong("clients were told in epoch " + to_string(now) +
+                ", a planned change, that fewer operations were complete than before (CUT-1)");
+      continue;
+    }
     for (const auto& [lane, complete] : points.complete) {
       const std::uint64_t before = std::exchange(earlier[lane], complete);
       if (of != 0 && now == told.begin()->first) continue; // a sub-world of the same ranks may have been before it
@@ -340,13 +393,14 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (ended_at_ && one.answered_at - std::max(one.at, *ended_at_) > allowed - one.what->deadline)
     stuck(name_of(one) + " was answered long after the world's end");
   const auto* const done = std::get_if<completion>(&*one.first);
-  if (done != nullptr && done->epoch != one.asked_in)
+  if (done != nullptr && !may_end_in(one, done->epoch))
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and completed in epoch " +
           to_string(done->epoch) + " (EPO-1)");
   if (done != nullptr) judge_agreed(one);
   if (const error* const failure = failure_of(*one.first); failure != nullptr && failure->code == errc::internal)
     wrong(name_of(one) + " was answered with an internal error: " + failure->text);
-  if (one.self && !memory_.is_among(*one.what, *one.self)) judge_lost(one);
+  if (is_repeated(one)) return;
+  if (one.self && !changes_ranks() && !memory_.is_among(*one.what, *one.self)) judge_lost(one);
   for (int r = 0; r < of_.ranks; ++r) {
     const rank self{r};
     if ((one.self && *one.self != self) || hollow_.contains({one.what->number, self})) continue;
@@ -463,12 +517,13 @@ void simulation_ledger::judge_place(const entry& one, rank self) {
   if (by == launched_by_.end()) return;
   if (failure != nullptr && failure->effect == effect::rejected)
     wrong(name_of(one) + " was rejected, but rank " + to_string(self) + " launched it (ONE-2)");
-  if (by->second.formation + 1 != one.asked_in.value())
+  if (!may_end_in(one, epoch{by->second.formation + 1}))
     wrong(name_of(one) + " was sent in epoch " + to_string(one.asked_in) + " and launched in epoch " +
           std::to_string(by->second.formation + 1) + " (EPO-1)");
 }
 
 void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
+  if (changes_ranks()) return; // each attempt of a change takes an epoch
   if (of_.faults.empty() && last_epoch > 1)
     wrong("the world reached epoch " + std::to_string(last_epoch) + " without a fault (FLT-1)");
   const bool jumps = std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::jump; });
@@ -677,13 +732,14 @@ bool simulation_ledger::has_ended(std::uint64_t process, time_point by) const {
 
 bool simulation_ledger::is_counted(const entry& one, epoch of) const {
   if (!of_.processes) return true;
+  if (changes_ranks()) return false; // its epoch is not known
   if (one.what->split) return false; // the number in a batch's header is that of the whole world
   const auto known = counted_.find({of, *one.self});
   return known != counted_.end() && one.answered_at < known->second;
 }
 
 bool simulation_ledger::may_have_succeeded(const entry& one, epoch of) const {
-  if (one.asked_in != of) return false;
+  if (unbroken_since(one.asked_in) != of) return false;
   const error* const failure = one.first ? failure_of(*one.first) : nullptr;
   if (one.first && failure == nullptr) return true;
   if (failure != nullptr && failure->effect != effect::unknown_outcome) return false;
@@ -711,7 +767,7 @@ void simulation_ledger::judge_resumed(world_number of, epoch ended, const std::o
     for (const std::size_t index : parts) {
       const entry& part = entries_[index];
       const error* const failure = part.first ? failure_of(*part.first) : nullptr;
-      if ((!part.first && !part.died) || part.asked_in != ended) continue;
+      if ((!part.first && !part.died) || unbroken_since(part.asked_in) != ended) continue;
       if (part.first && failure == nullptr)
         ++succeeded;
       else if (part.died || failure->effect == effect::unknown_outcome)
@@ -720,12 +776,16 @@ void simulation_ledger::judge_resumed(world_number of, epoch ended, const std::o
         ++rejected;
       all_counted = all_counted && is_counted(part, ended);
     }
-    const bool was_asked_then =
-        std::ranges::any_of(parts, [&](std::size_t index) { return entries_[index].asked_in == ended; });
+    const bool was_asked_then = std::ranges::any_of(
+        parts, [&](std::size_t index) { return unbroken_since(entries_[index].asked_in) == ended; });
     // An operation with an unknown outcome may have been recorded as complete. A replay counts even if ranks refuse it
     // because their plan could not be captured again: it was released, and changes nothing.
     const std::size_t refused = one.what == operation_kind::replay ? rejected : 0;
-    if (of_.processes)
+    if (changes_ranks()) // ranks that have left meanwhile take no part
+      most += std::ranges::any_of(parts, [&](std::size_t index) { return may_have_succeeded(entries_[index], ended); })
+                  ? 1
+                  : 0;
+    else if (of_.processes)
       most += std::ranges::all_of(parts, [&](std::size_t index) { return may_have_succeeded(entries_[index], ended); })
                   ? 1
                   : 0;

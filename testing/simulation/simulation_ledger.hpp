@@ -124,6 +124,16 @@ public:
   /// world.
   void began(rank self, std::uint64_t process) { processes_[self] = process; }
   void ended(std::uint64_t process) { ended_.try_emplace(process, virtual_now()); }
+  /// Records that the controller begins to form epoch \p of with \p ranks, as a planned change of the one before.
+  void began(epoch of, std::vector<rank> ranks, bool is_planned);
+  /// Records that it ends an epoch without a fault, and refuses what waits there.
+  void quiesced() noexcept { was_quiesced_ = true; }
+  /// Returns the epoch since which there have been planned changes alone until \p of.
+  [[nodiscard]] epoch unbroken_since(epoch of) const;
+  /// Returns the first epoch from \p from on in which \p self was a rank; 0 if there is none.
+  [[nodiscard]] epoch first_of(rank self, epoch from) const;
+  /// Returns the number of complete operations of \p lane that the clients of epoch \p now were told.
+  [[nodiscard]] std::uint64_t complete_in(epoch now, std::size_t lane) const;
   /// Records that the controller has declared \p process lost in epoch \p of, although it may live.
   void declared_lost(std::uint64_t process, epoch of) { lost_in_[process] = of; }
   /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch
@@ -212,6 +222,15 @@ private:
   /// Returns whether \p one may have succeeded in epoch \p of at its rank.
   [[nodiscard]] bool may_have_succeeded(const entry& one, epoch of) const;
   [[nodiscard]] std::string name_of(const entry& one) const;
+  /// Returns whether \p one, which was asked in its epoch, may be done in \p in: that, or one that continues it.
+  [[nodiscard]] bool may_end_in(const entry& one, epoch in) const {
+    return in >= one.asked_in && unbroken_since(in) == unbroken_since(one.asked_in);
+  }
+  [[nodiscard]] bool changes_ranks() const noexcept { return of_.processes && of_.processes->plans_changes; }
+  /// Returns whether a later process of the same rank has made the same request again.
+  [[nodiscard]] bool is_repeated(const entry& one) const;
+  /// Checks that a planned change has refused nothing that fits the next epoch.
+  void judge_refusals();
   /// Returns the world to which the clients have sent \p what.
   [[nodiscard]] world_number world_of(const planned_request& what) const {
     const auto found = worlds_.find(what.number);
@@ -243,6 +262,12 @@ private:
   /// Requests without a recorded launch whose results had not been written when their memory was released.
   std::set<std::pair<std::size_t, rank>> released_unwritten_;
   std::map<world_number, std::map<epoch, resumption>> resumed_;
+  struct begun_epoch {
+    epoch since{};
+    std::vector<rank> ranks{};
+  };
+  std::map<epoch, begun_epoch> begun_; ///< The epochs that the controller has begun to form.
+  bool was_quiesced_ = false;
   /// Agreed values by world, lane, epoch and position.
   std::map<std::tuple<world_number, std::size_t, epoch, std::uint64_t>, agreed_value> agreed_;
   std::map<std::pair<epoch, rank>, time_point> counted_;

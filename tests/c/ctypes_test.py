@@ -286,5 +286,76 @@ class Tensors(OnWorld):
         library.troupe_buffer_free(imported)
 
 
+
+class PlannedChanges(unittest.TestCase):
+    def setUp(self):
+        options = struct("controller_options", processes=3, token=b"a secret", policy=b"shrink")
+        self.controller = make("controller_create", at(options))
+        address = ctypes.create_string_buffer(64)
+        call("controller_address", self.controller, ctypes.addressof(address), 64, None)
+        self.settings = make("settings_create", None)
+        for key, value in (("backend", b"mock"), ("mock.devices", b"1"), ("log_level", b"off"),
+                           ("control.address", address.value), ("control.planned_changes", b"yes")):
+            call("settings_set", self.settings, key.encode(), value)
+        call("settings_set_token", self.settings, b"a secret")
+        self.runtimes = [make("runtime_create", self.settings) for _ in range(3)]
+        self.worlds = [None] * 3
+
+        def form(index):
+            self.worlds[index] = make("runtime_form_world", self.runtimes[index], None)
+
+        forming = [threading.Thread(target=form, args=(index,)) for index in range(3)]
+        for one in forming:
+            one.start()
+        for one in forming:
+            one.join()
+        self.driver = make("driver_create", self.settings)
+        library.troupe_status_free(make("driver_wait_ready", self.driver, 0, PATIENCE_NS))
+
+    def tearDown(self):
+        library.troupe_driver_free(self.driver)
+        for world in self.worlds:
+            library.troupe_world_free(world)
+        for runtime in self.runtimes:
+            library.troupe_runtime_free(runtime)
+        library.troupe_settings_free(self.settings)
+        library.troupe_controller_free(self.controller)
+
+    def change(self, **fields):
+        """Returns the (rank, place) of each process after a change."""
+        handle = make("driver_change", self.driver, at(struct("rank_change", **fields)))
+        found = []
+        for index in range(library.troupe_processes_count(handle)):
+            info = struct("process_info")
+            assert library.troupe_processes_get(handle, index, at(info)) == 0
+            assert info.host and info.name and info.pid > 0
+            found.append((info.rank, info.place))
+        assert library.troupe_processes_get(handle, len(found), at(struct("process_info"))) > 0
+        library.troupe_processes_free(handle)
+        return found
+
+    def test_processes_leave_by_a_driver_s_request_and_by_their_own(self):
+        self.assertEqual(self.change(kind=NUMBER["TROUPE_CHANGE_NONE"]), [(0, 0), (1, 1), (2, 2)])
+        for wrong in ({"kind": NUMBER["TROUPE_CHANGE_LEAVE"], "place": 7},
+                      {"kind": NUMBER["TROUPE_CHANGE_DRAIN"], "host": b"nowhere"},
+                      {"kind": NUMBER["TROUPE_CHANGE_JOIN"], "place": 1}, {"kind": 4}):
+            with self.assertRaises(Failure) as failed:
+                self.change(**wrong)
+            self.assertEqual(failed.exception.code, NUMBER["TROUPE_INVALID_ARGUMENT"])
+        left = [one for one in self.change(kind=NUMBER["TROUPE_CHANGE_LEAVE"], place=2) if one[0] >= 0]
+        self.assertEqual(left, [(0, 0), (1, 1)])
+        leavers = []
+        for world in self.worlds:
+            status = make("world_status", world)
+            info = struct("status_info")
+            assert library.troupe_status_get(status, at(info)) == 0
+            if info.phase == NUMBER["TROUPE_PHASE_READY"]:
+                leavers.append(world)
+            library.troupe_status_free(status)
+        self.assertEqual(len(leavers), 2)
+        call("world_leave", leavers[0], 1)
+        self.assertEqual(len([one for one in self.change() if one[0] >= 0]), 1)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -90,6 +90,21 @@ TEST_CASE("processes are killed, stopped and cut off, and every promise is kept 
   check_seeds(9'500'602, 9'500'602, drawing_processes(3));
 }
 
+TEST_CASE("processes leave and join as planned, also beside faults, and every promise is kept (ONE-1, ORD-1, CUT-1)",
+          "[simulation][planned]") {
+  const auto drawing = [](int ranks, const std::vector<fault_kind>& kinds) -> draw_function {
+    return [ranks, &kinds](std::uint64_t seed) { return draw_changing_scenario(seed, ranks, kinds); };
+  };
+  const std::vector<fault_kind> none;
+  check_seeds(900'001, 900'100, drawing(4, none)); // nothing that fits the next epoch is refused
+  check_seeds(910'001, 910'040, drawing(3, none));
+  check_seeds(920'001, 920'060, drawing(4, all_of_processes));
+  std::size_t changed = 0;
+  for (std::uint64_t seed = 900'001; seed <= 900'010; ++seed)
+    changed += simulate(draw_changing_scenario(seed, 4, none)).last_epoch > 1 ? 1 : 0;
+  CHECK(changed > 5);
+}
+
 namespace {
 
 /// Fails with the first finding of a thousand seeds. tools/check-mutations plants one fault of tests/mutations at a

@@ -165,6 +165,9 @@ private:
 class heard_channel : public controller_channel {
 public:
   void tell(member_report what) override { told.push_back(std::move(what)); }
+  void change(const rank_change& asked, std::shared_ptr<rank_change_promise> reply) override {
+    changes.emplace_back(asked, std::move(reply));
+  }
   void begins(std::shared_ptr<commit_record> commits) override { begun.push_back(std::move(commits)); }
   [[nodiscard]] std::shared_ptr<world_order> open_order(std::shared_ptr<rank_pipeline>,
                                                         std::shared_ptr<exported_memory>) override {
@@ -183,6 +186,7 @@ public:
 
   std::vector<member_report> told;
   std::vector<std::shared_ptr<commit_record>> begun;
+  std::vector<std::pair<rank_change, std::shared_ptr<rank_change_promise>>> changes;
   std::shared_ptr<communicator> formed; ///< For the next epoch.
 };
 

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <future>
 namespace troupe::tests::world_executor_guided_test {
 
 namespace {
@@ -199,6 +200,41 @@ TEST_CASE("a guided world whose prepared epoch fails says so, and serves on", "[
   at.one.states[0]->accept({.what = barrier{}, .epoch = epoch{1}}, served.make_reply_promise(), 1);
   await("the barrier", [&] { return served.count() == 1; });
   CHECK_FALSE(served.failure());
+}
+
+TEST_CASE("a process that is to leave as planned asks its controller, if it has one",
+          "[actors][executor][planned][ONE-1]") {
+  const auto ask = [](world_executor& of) {
+    auto [reply, future] = make_value_promise<leave_reply>();
+    of.perform(leave_request{.renumbers = true}, reply);
+    return std::move(future);
+  };
+  guided_scene at;
+  at.serve(epoch{1});
+  auto answer = ask(*at.one.executor);
+  REQUIRE(at.channel->changes.size() == 1);
+  const auto& [asked, reply] = at.channel->changes.front();
+  CHECK(asked.kind == rank_change_kind::leave);
+  CHECK_FALSE(asked.place);
+  CHECK(asked.renumbers);
+  REQUIRE(answer.wait_for(0s) == std::future_status::timeout);
+  SECTION("and is answered when that is done") {
+    reply->deliver(world_processes{});
+    CHECK_NOTHROW(answer.get());
+  }
+  SECTION("and is told why not") {
+    reply->deliver(error{.code = errc::invalid_argument, .text = "no"});
+    CHECK_THROWS_AS(answer.get(), exception);
+  }
+  SECTION("else it is refused") {
+    executor_scene alone;
+    try {
+      ask(*alone.executor).get();
+      FAIL_CHECK("it was not refused");
+    } catch (const exception& failure) {
+      CHECK(failure.why().code == errc::unsupported);
+    }
+  }
 }
 
 TEST_CASE("a guided world that is stopped drains without an order, and takes its leave", "[actors][executor]") {

@@ -543,6 +543,14 @@ TEST_CASE("a guided world that changes as planned closes no gate, and its client
   CHECK_FALSE(has<world_effect::announce>(resting));
   CHECK(has<world_effect::drain>(resting));
   CHECK(world.is_held());
+  SECTION("unless the next epoch fails before this process is directed to form it") {
+    static_cast<void>(world.on_drained(epoch{1}, {}));
+    CHECK(has<world_effect::end_hold>(world.on_failure({epoch{3}, some_fault})));
+    CHECK_FALSE(world.is_held());
+    static_cast<void>(world.on_formation(formation_of(epoch{4}, 3)));
+    CHECK_FALSE(the<world_effect::adopt>(world.on_formed(epoch{4}, {})).continues);
+    CHECK(world.unbroken_since() == epoch{4});
+  }
   SECTION("and goes on in the next epoch") {
     const auto quiet = world.on_drained(epoch{1}, {});
     CHECK_FALSE(has<world_effect::fail>(quiet)); // it would refuse what is held

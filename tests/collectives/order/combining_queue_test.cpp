@@ -2,9 +2,11 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -41,6 +43,62 @@ TEST_CASE("turns of many threads are taken once each, one at a time, those of on
   CHECK(rounds <= taken.size());
   std::vector<std::size_t> next(threads, 0);
   for (const auto& one : taken) REQUIRE(next[one.thread]++ == one.index);
+}
+
+TEST_CASE("a queue retires when its last task is done, and then each caller executes its own", "[collectives][ORD-1]") {
+  std::string order;
+  int rounds = 0;
+  combining_queue all{[&] { ++rounds; }};
+  all.run([&] {
+    all.retire([&] { order += "end "; });
+    all.run([&] {
+      order += "second ";
+      all.run([&] { order += "third "; });
+    });
+    order += "first ";
+  });
+  CHECK(order == "first second third end ");
+  const int before = rounds;
+  all.run([&] {
+    all.run([&] { order += "inner "; }); // at once: no other task is in progress
+    order += "outer";
+  });
+  CHECK(order == "first second third end inner outer");
+  CHECK(rounds == before);
+}
+
+TEST_CASE("a queue that retires leaves no task behind: those of a thread keep their order", "[collectives][ORD-1]") {
+  constexpr std::size_t threads = 4;
+  constexpr std::size_t each = 5'000;
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> is_retired{false};
+    std::atomic<int> done{0};
+    std::array<std::atomic<std::size_t>, threads> taken{};
+    std::atomic<bool> is_wrong{false};
+    combining_queue all{[] {}};
+    std::vector<std::thread> bringers;
+    for (std::size_t t = 0; t < threads; ++t)
+      bringers.emplace_back([&, t] {
+        for (std::size_t i = 0; i < each; ++i) {
+          all.run([&, t, i] {
+            if (taken[t].fetch_add(1) != i) is_wrong = true;
+          });
+          // From then on another way may be used, which nothing here is behind.
+          if (is_retired && taken[t] != i + 1) is_wrong = true;
+        }
+      });
+    all.run([&] {
+      all.retire([&] {
+        ++done;
+        is_retired = true;
+      });
+    });
+    for (auto& one : bringers) one.join();
+    all.run([&] { ++done; });
+    CHECK(done == 2);
+    CHECK(!is_wrong);
+    for (const auto& one : taken) CHECK(one == each);
+  }
 }
 
 TEST_CASE("a turn that brings another goes on first", "[collectives]") {

@@ -61,7 +61,9 @@ std::vector<process_frame> process_frames() {
                              .is_order_service = true,
                              .nonce = ring_session{{8, 9}}}},
           {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}},
-          {9, gate_notice{ring_session{{~0ULL, 4}}}}};
+          {9, gate_notice{ring_session{{~0ULL, 4}}}},
+          {9, change_request{4, {.kind = rank_change_kind::leave, .place = 3, .renumbers = true}}},
+          {9, change_request{5, {.kind = rank_change_kind::drain, .host = "there"}}}};
 }
 
 std::shared_ptr<const resume_points> sample_points() {
@@ -105,7 +107,11 @@ std::vector<controller_frame> controller_frames() {
                               .world_size = 6,
                               .previous = epoch{3},
                               .limits = {.lead = 512, .straggling = nanoseconds{7}},
-                              .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}}}}};
+                              .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}}}},
+          {1, change_reply{.number = 4, .why = sample_error}},
+          {1, change_reply{.number = 5,
+                           .processes = {{.name = "0", .host = "here", .pid = 7, .place = 0, .self = rank{0}},
+                                         {.name = "s", .host = "there", .pid = 1LL << 40U, .is_leaving = true}}}}};
 }
 
 /// Returns the first frame with a message of that type.

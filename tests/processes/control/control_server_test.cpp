@@ -178,6 +178,31 @@ TEST_CASE("a controller says once in each interval that it lives, to everybody",
   }
 }
 
+TEST_CASE("drivers and processes are answered what they ask about the ranks, and nobody else is heard",
+          "[control][drivers][planned][SEC-2]") {
+  timed_scene at;
+  at.hear(driver, at.drives, change_request{7, {}});
+  REQUIRE(at.told<change_reply>(driver).size() == 1);
+  const change_reply listed = at.told<change_reply>(driver).front();
+  CHECK(listed.number == 7);
+  CHECK_FALSE(listed.why);
+  REQUIRE(listed.processes.size() == 2);
+  CHECK(listed.processes[1].self == rank{1});
+  CHECK(listed.processes[1].place == 1);
+  at.hear(first, at.ranks[0], change_request{3, {.kind = rank_change_kind::join, .place = 0}});
+  REQUIRE(at.told<change_reply>(first).size() == 1);
+  CHECK(at.told<change_reply>(first).front().why.code == errc::invalid_argument);
+  // One that has not been admitted.
+  constexpr peer_id stranger{77};
+  at.sent.clear();
+  for (const session_id guess : {session_id{0}, session_id{77}}) {
+    at.hear(stranger, guess, change_request{1, {}});
+    at.hear(stranger, guess, change_request{2, {.kind = rank_change_kind::drain, .host = "h1", .renumbers = true}});
+  }
+  CHECK(at.sent.empty());
+  for (const world_process& one : at.server.state().processes()) CHECK_FALSE(one.is_leaving);
+}
+
 TEST_CASE("a controller that was asleep drops nobody that it could not hear, and who is silent then is dropped",
           "[control][drivers]") {
   timed_scene at;

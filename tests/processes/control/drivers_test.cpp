@@ -584,6 +584,56 @@ TEST_CASE("memory that a driver gives back while the world forms again is releas
   one.link->give_back({rank{1}, 5, 1, 0, 64});
 }
 
+TEST_CASE("a change that a driver asks for is answered once: by the controller, or because that is lost",
+          "[control][drivers][planned][ONE-1]") {
+  scene at;
+  at.begin(epoch{1});
+  scene::driver& one = at.join();
+  const auto ask = [&] {
+    auto [reply, future] = make_value_promise<world_processes>();
+    one.link->change({.kind = rank_change_kind::drain, .host = "there"}, std::move(reply));
+    return std::move(future);
+  };
+  const auto code_of = [](auto answer, effect how) {
+    REQUIRE(answer.wait_for(0s) == std::future_status::ready);
+    try {
+      static_cast<void>(answer.get());
+      return errc::none;
+    } catch (const exception& failure) {
+      CHECK(failure.why().effect == how);
+      return failure.why().code;
+    }
+  };
+  auto done = ask(), refused = ask(), lost = ask(), left = ask();
+  at.pass();
+  at.drivers.answer(1, {.number = 2, .why = {.code = errc::invalid_argument, .text = "no"}});
+  at.drivers.answer(1, {.number = 1, .processes = {{.name = "a"}, {.name = "b"}}});
+  at.drivers.answer(1, {.number = 1}); // again
+  at.drivers.answer(1, {.number = 9}); // of nothing
+  at.pass();
+  REQUIRE(done.wait_for(0s) == std::future_status::ready);
+  CHECK(done.get().size() == 2);
+  CHECK(code_of(std::move(refused), effect::rejected) == errc::invalid_argument);
+  REQUIRE(lost.wait_for(0s) == std::future_status::timeout);
+  SECTION("when the connection ends") {
+    one.link->disconnected({.code = errc::communicator_failed, .text = "it broke"});
+    CHECK(code_of(std::move(lost), effect::unknown_outcome) == errc::communicator_failed);
+    CHECK(code_of(std::move(left), effect::unknown_outcome) == errc::communicator_failed);
+    CHECK(code_of(ask(), effect::rejected) == errc::rebuilding);
+  }
+  SECTION("when the driver leaves") {
+    one.link->close({.code = errc::abandoned, .text = "it has ended"});
+    CHECK(code_of(std::move(lost), effect::unknown_outcome) == errc::stopping);
+    CHECK(code_of(std::move(left), effect::unknown_outcome) == errc::stopping);
+  }
+  SECTION("at once if too many wait") {
+    std::vector<std::future<world_processes>> more;
+    for (int i = 0; i < 14; ++i) more.push_back(ask());
+    CHECK(code_of(ask(), effect::rejected) == errc::busy);
+    one.link->close({.code = errc::abandoned, .text = "it has ended"});
+  }
+}
+
 TEST_CASE("a driver that is refused is over, and says why once", "[control][drivers]") {
   scene at;
   auto& one = at.join();

@@ -210,12 +210,22 @@ TEST_CASE("a world that stops gives a change up", "[control][planned]") {
 
 namespace {
 
-/// What control_effect::left has answered for \p place.
-std::vector<errc> answers_for(const controller_scene& scene, int place) {
+/// Asks for a change. Its number is \p id.
+void ask(controller_scene& scene, change_id id, const rank_change& what, std::optional<session_id> asker = {}) {
+  scene.note(scene.state.on_change_asked(id, asker, what, scene.now));
+}
+
+/// Lets the rank of \p place leave. The number of the change is that of the place.
+void leave(controller_scene& scene, int place, bool renumbers) {
+  ask(scene, static_cast<change_id>(place), {.kind = rank_change_kind::leave, .place = place, .renumbers = renumbers});
+}
+
+/// What control_effect::changed has answered for the change \p id.
+std::vector<errc> answers_for(const controller_scene& scene, change_id id) {
   std::vector<errc> found;
   for (const auto& one : scene.all)
-    if (const auto* left = std::get_if<control_effect::left>(&one); left != nullptr && left->place == place)
-      found.push_back(left->why.code);
+    if (const auto* done = std::get_if<control_effect::changed>(&one); done != nullptr && done->which == id)
+      found.push_back(done->why.code);
   return found;
 }
 
@@ -238,7 +248,7 @@ void switch_to(controller_scene& scene, epoch of, const std::vector<session_id>&
 TEST_CASE("a rank that is asked to leave does so at the switch to an epoch without it, and is told to end",
           "[control][planned]") {
   small_world scene;
-  scene.note(scene.state.on_leave_asked(1, false, scene.now));
+  leave(scene, 1, false);
   CHECK(answers_for(scene, 1).empty());
   REQUIRE(scene.told<id_wanted>(11).empty()); // one rank would remain, which has no order to go on in
   REQUIRE(scene.told<quiesce_directive>(11).size() == 1);
@@ -255,7 +265,7 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
   switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
   scene.all.clear();
   SECTION("the last one") {
-    scene.note(scene.state.on_leave_asked(2, false, scene.now));
+    leave(scene, 2, false);
     REQUIRE(scene.told<id_wanted>(11).size() == 1);
     switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
     CHECK(scene.told<prepare_directive>(14).empty());
@@ -277,7 +287,7 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
       asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
       asked.spare = true;
     });
-    scene.note(scene.state.on_leave_asked(0, false, scene.now));
+    leave(scene, 0, false);
     REQUIRE(scene.told<id_wanted>(20).size() == 1);
     switch_to(scene, epoch{4}, {11, 12, 14}, {20, 12, 14});
     CHECK(scene.state.rank_of(20, epoch{4}) == rank{0});
@@ -286,17 +296,17 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
     CHECK(scene.told<stop_directive>(11).size() == 1);
   }
   SECTION("not one in front of others, unless that is allowed") {
-    scene.note(scene.state.on_leave_asked(0, false, scene.now));
+    leave(scene, 0, false);
     CHECK(answers_for(scene, 0) == std::vector{errc::invalid_argument});
-    scene.note(scene.state.on_leave_asked(7, true, scene.now));
+    leave(scene, 7, true);
     CHECK(answers_for(scene, 7) == std::vector{errc::invalid_argument});
     CHECK(scene.told<id_wanted>(12).empty());
-    scene.note(scene.state.on_leave_asked(0, true, scene.now));
+    leave(scene, 0, true);
     switch_to(scene, epoch{4}, {11, 12, 14}, {12, 14});
     CHECK(scene.state.rank_of(14, epoch{4}) == rank{1});
   }
   SECTION("not after a fault that came first: it stays") {
-    scene.note(scene.state.on_leave_asked(2, false, scene.now));
+    leave(scene, 2, false);
     scene.note(scene.state.on_session_lost(12, session_end::closed, scene.now));
     CHECK(answers_for(scene, 2) == std::vector{errc::communicator_failed});
     scene.form({11, 14});
@@ -304,7 +314,7 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
     CHECK(scene.state.rank_of(14, scene.state.current_epoch()) == rank{1});
   }
   SECTION("and one that ends before its turn has left with the fault") {
-    scene.note(scene.state.on_leave_asked(2, false, scene.now));
+    leave(scene, 2, false);
     scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
     CHECK(answers_for(scene, 2) == std::vector{errc::none});
   }
@@ -313,11 +323,171 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
 TEST_CASE("a rank does not leave if too few would remain", "[control][planned]") {
   controller_scene scene{terms_of(2)};
   for (const int place : {0, 1}) scene.join(11 + static_cast<session_id>(place), place);
-  scene.note(scene.state.on_leave_asked(1, true, scene.now)); // it does not serve yet
+  leave(scene, 1, true); // it does not serve yet
   scene.form({11, 12});
-  scene.note(scene.state.on_leave_asked(1, true, scene.now));
-  CHECK(answers_for(scene, 1) == std::vector{errc::invalid_argument, errc::invalid_argument});
+  leave(scene, 1, true);
+  CHECK(answers_for(scene, 1) == std::vector{errc::rebuilding, errc::invalid_argument});
   CHECK(scene.phase() == control_phase::serving);
+}
+
+namespace {
+
+/// A process on another host than those of small_world, which stands by if it is a \p spare.
+void enter_elsewhere(controller_scene& scene, session_id link, int place, bool spare) {
+  scene.join(link, place, [&](join_request& asked) {
+    asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+    asked.who.host = "there";
+    asked.spare = spare;
+    asked.attempt = 1;
+  });
+}
+
+/// A process that has left ends, and its lease with it.
+void end(controller_scene& scene, session_id link) {
+  scene.say(link, leave_notice{});
+  scene.note(scene.state.on_session_lost(link, session_end::closed, scene.now));
+}
+
+} // namespace
+
+TEST_CASE("all processes of a host leave at once if the world can go on without them, spares included",
+          "[control][planned]") {
+  small_world scene;
+  enter_elsewhere(scene, 14, 2, false);
+  switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
+  scene.all.clear();
+  const rank_change drain{.kind = rank_change_kind::drain, .host = "there"};
+  SECTION("its rank, which is the last one, and its spare") {
+    enter_elsewhere(scene, 15, 0, true);
+    ask(scene, 50, drain);
+    CHECK(scene.told<stop_directive>(15).empty()); // the change may still fail
+    CHECK(answers_for(scene, 50).empty());
+    switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+    CHECK(answers_for(scene, 50) == std::vector{errc::none});
+    for (const session_id one : {14, 15}) CHECK(scene.told<stop_directive>(one).size() == 1);
+    CHECK(scene.state.processes().front().self == rank{0});
+  }
+  SECTION("its spare alone: no epoch follows") {
+    ask(scene, 50, {.kind = rank_change_kind::leave, .place = 2});
+    switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+    end(scene, 14);
+    enter_elsewhere(scene, 15, 1, true); // takes the free place
+    switch_to(scene, epoch{5}, {11, 12}, {11, 12, 15});
+    enter_elsewhere(scene, 16, 1, true);
+    scene.all.clear();
+    scene.join(17, 0, [](join_request& asked) {
+      asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+      asked.spare = true;
+      asked.who.host = "yonder";
+    });
+    ask(scene, 51, {.kind = rank_change_kind::drain, .host = "yonder"});
+    CHECK(answers_for(scene, 51) == std::vector{errc::none});
+    CHECK(scene.told<stop_directive>(17).size() == 1);
+    CHECK(scene.told<id_wanted>(11).empty());
+  }
+  SECTION("no such host") {
+    ask(scene, 50, {.kind = rank_change_kind::drain, .host = "nowhere"});
+    CHECK(answers_for(scene, 50) == std::vector{errc::invalid_argument});
+  }
+  SECTION("ranks behind its own would get other numbers") {
+    ask(scene, 50, {.kind = rank_change_kind::drain, .host = "here"});
+    CHECK(answers_for(scene, 50) == std::vector{errc::invalid_argument});
+    CHECK(scene.told<id_wanted>(11).empty());
+    ask(scene, 51, {.kind = rank_change_kind::drain, .host = "here", .renumbers = true});
+    CHECK(answers_for(scene, 51).empty());
+  }
+  SECTION("no rank would remain") {
+    ask(scene, 50, drain);
+    switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+    end(scene, 14);
+    enter_elsewhere(scene, 15, 0, true);
+    switch_to(scene, epoch{5}, {11, 12}, {11, 12, 15});
+    ask(scene, 51, {.kind = rank_change_kind::leave, .place = 2});
+    switch_to(scene, epoch{6}, {11, 12, 15}, {11, 12});
+    end(scene, 15);
+    ask(scene, 52, {.kind = rank_change_kind::drain, .host = "here", .renumbers = true});
+    CHECK(answers_for(scene, 52) == std::vector{errc::invalid_argument});
+    CHECK(scene.phase() == control_phase::serving);
+  }
+}
+
+TEST_CASE("a host whose ranks must be replaced is drained only if processes elsewhere stand by", "[control][planned]") {
+  controller_scene scene{terms_of(3)}; // keeps its size
+  for (const int place : {0, 1})
+    scene.join(11 + static_cast<session_id>(place), place, [](join_request& asked) {
+      asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+    });
+  enter_elsewhere(scene, 14, 2, false);
+  scene.form({11, 12, 14});
+  scene.state.can_hold_order(true);
+  scene.all.clear();
+  const rank_change drain{.kind = rank_change_kind::drain, .host = "there"};
+  enter_elsewhere(scene, 15, 2, true);
+  ask(scene, 50, drain); // the spare is on the same host
+  CHECK(answers_for(scene, 50) == std::vector{errc::invalid_argument});
+  CHECK(scene.told<stop_directive>(15).empty());
+  scene.join(16, 0, [](join_request& asked) {
+    asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+    asked.spare = true;
+  });
+  ask(scene, 51, drain);
+  CHECK(answers_for(scene, 51).empty());
+  switch_to(scene, epoch{2}, {11, 12, 14}, {11, 12, 16});
+  CHECK(answers_for(scene, 51) == std::vector{errc::none});
+  CHECK(scene.state.rank_of(16, epoch{2}) == rank{2});
+}
+
+TEST_CASE("a process leaves by its own request, and one that stands by or is unknown cannot", "[control][planned]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
+  scene.all.clear();
+  const rank_change leaving{.kind = rank_change_kind::leave};
+  ask(scene, 50, leaving, 99);
+  ask(scene, 51, leaving);
+  for (const change_id id : {50, 51}) CHECK(answers_for(scene, id) == std::vector{errc::invalid_argument});
+  ask(scene, 52, leaving, 14);
+  ask(scene, 53, leaving, 14); // it leaves already
+  CHECK(answers_for(scene, 53) == std::vector{errc::invalid_argument});
+  switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+  CHECK(answers_for(scene, 52) == std::vector{errc::none});
+  // The process has the answer before it is told to end.
+  const auto index_of = [&](auto which) { return std::ranges::find_if(scene.all, which) - scene.all.begin(); };
+  CHECK(index_of([](const auto& one) {
+          const auto* done = std::get_if<control_effect::changed>(&one);
+          return done != nullptr && done->which == 52;
+        }) < index_of([](const auto& one) {
+          const auto* sent = std::get_if<control_effect::send>(&one);
+          return sent != nullptr && sent->to == 14 && std::holds_alternative<stop_directive>(sent->what);
+        }));
+}
+
+TEST_CASE("a process that is asked for is wanted of the launcher, and the answer comes when it serves",
+          "[control][planned][TIM-1]") {
+  small_world scene;
+  const rank_change joining{.kind = rank_change_kind::join, .place = 2};
+  ask(scene, 50, {.kind = rank_change_kind::join, .place = 1});
+  ask(scene, 51, {.kind = rank_change_kind::join, .place = 3});
+  for (const change_id id : {50, 51}) CHECK(answers_for(scene, id) == std::vector{errc::invalid_argument});
+  CHECK(scene.count<control_effect::request_process>() == 0);
+  ask(scene, 52, joining);
+  CHECK(scene.count<control_effect::request_process>() == 1);
+  SECTION("it comes") {
+    scene.enter(14, 2, 1);
+    CHECK(answers_for(scene, 52).empty());
+    switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
+    CHECK(answers_for(scene, 52) == std::vector{errc::none});
+    ask(scene, 53, {.kind = rank_change_kind::join});
+    CHECK(answers_for(scene, 53) == std::vector{errc::invalid_argument}); // no place is free
+  }
+  SECTION("it does not come in time") {
+    scene.pass(scene.state.terms().gather + 1s, {11, 12});
+    CHECK(answers_for(scene, 52) == std::vector{errc::deadline_exceeded});
+  }
+  SECTION("the world stops") {
+    scene.note(scene.state.on_stop(scene.now));
+    CHECK(answers_for(scene, 52) == std::vector{errc::stopping});
+  }
 }
 
 } // namespace troupe::tests::planned_change_state_test

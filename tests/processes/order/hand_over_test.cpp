@@ -51,12 +51,14 @@ struct changing_rig : distributed_rig {
   }
   void hand_over(int self) {
     former[static_cast<std::size_t>(self)]->hand_over(orders[static_cast<std::size_t>(self)], rank{self}, check,
-                                                      {.code = errc::rebuilding, .text = "it has changed"});
+                                                      {.code = errc::rebuilding, .text = "it has changed"},
+                                                      [this] { ++handed_over; });
   }
   void change() {
     REQUIRE(hold());
     open_next();
     for (int r = 0; r < size(); ++r) hand_over(r);
+    CHECK(handed_over == size());
   }
   void run() {
     for (int i = 0; i < 3; ++i) {
@@ -66,6 +68,7 @@ struct changing_rig : distributed_rig {
   }
 
   epoch of = rig_epoch;
+  int handed_over = 0;
   std::vector<std::shared_ptr<distributed_order>> former;
   world_order::operation_check check = [](const operation&) { return error{}; };
 };
