@@ -60,7 +60,8 @@ std::vector<process_frame> process_frames() {
                              .is_order_service = true,
                              .nonce = ring_session{{8, 9}}}},
           {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}},
-          {9, gate_notice{ring_session{{~0ULL, 4}}}}};
+          {9, gate_notice{ring_session{{~0ULL, 4}}}},
+          {9, gate_closed{ring_session{{~0ULL, 5}}}}};
 }
 
 std::shared_ptr<const resume_points> sample_points() {
