@@ -8,11 +8,17 @@
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/processes/control/control_server.hpp>
 #include <troupe/processes/meeting/meeting_service.hpp>
+#include <troupe/processes/store/leader_claim.hpp>
 #include <troupe/processes/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <future>
@@ -51,6 +57,10 @@ controller_options checked(controller_options options) {
           "the controller would listen at " + options.host +
               ", which other machines can reach, without certificates: create them with troupe certs and name them, or "
               "use 127.0.0.1");
+  require(!options.store || options.port != 0,
+          "a controller with a store needs a port of its own, which its processes know in advance: give it "
+          "(controller_options::port, --port)");
+  options.terms.has_successors = options.store != nullptr;
   return options;
 }
 
@@ -81,33 +91,61 @@ std::unique_ptr<meeting_service> open_meetings(std::uint16_t port) {
   }
 }
 
+/// The interval at which a controller that stands by asks whether it is elected.
+constexpr std::chrono::milliseconds campaign_interval{250};
+/// Delay before a store that did not answer is asked again.
+constexpr std::chrono::milliseconds retry_interval{50};
+/// Delay before another attempt to serve, after this controller was elected and could not.
+constexpr std::chrono::seconds service_retry_interval{1};
+
+/// Returns how long a claim lasts. Processes serve for longer without a controller: a takeover fits into their leases.
+nanoseconds claim_length(const controller_terms& terms) {
+  return std::max<nanoseconds>(lease_length(terms) / 3, std::chrono::seconds{1});
+}
+
+/// Checks that this controller can listen where it will when it is elected.
+void check_listening(const controller_options& options) {
+  transport_credentials credentials = options.certificates.value_or(transport_credentials{});
+  credentials.token = options.terms.token;
+  const transport_listener made{{.mode = options.certificates ? transport_mode::mutual_tls : transport_mode::plain,
+                                 .address = options.host,
+                                 .port = options.port,
+                                 .version = TROUPE_VERSION,
+                                 .credentials = std::move(credentials)}};
+}
+
 } // namespace
 
-/// A thread that handles frames, ticks and calls one at a time, in the order of their arrival.
-struct controller::parts {
-  parts(controller_options wanted, hooks reports) : options{checked(std::move(wanted))} {
+/// A controller at work: a thread that handles frames, ticks and calls one at a time, in the order of their arrival.
+struct controller::term {
+  struct services {
+    std::function<void(const error& why)> ended;
+    std::function<void(std::string record)> decide{}; ///< Empty without a store.
+    std::function<boot_time()> claimed_until{};
+  };
+
+  /// \p found: what the former controller has decided last; only with a store.
+  term(const controller_options& options, const hooks& reports, services with,
+       const std::optional<control_record>& found) {
     controller_hooks inner{.send = [this](peer_id to, std::string bytes) { transport->send(to, std::move(bytes)); },
                            .heard =
-                               [told = std::move(reports.heard)](const control_event& event) {
+                               [told = reports.heard](const control_event& event) {
                                  log_info(describe(event));
                                  if (told) told(event);
                                },
                            .straggling = [](const absence_report& late) { log_warning(describe(late)); },
                            .refused = [](const error& why) { log_warning(to_string(why)); },
                            .without_rings = [](const error& why) { log_warning(to_string(why)); },
-                           .kill = std::move(reports.kill),
+                           .kill = reports.kill,
                            .host_joined =
                                [](const process_identity& who) {
                                  log_info("the order service of host " + who.host + " has joined: " + describe(who));
                                },
-                           .joined = std::move(reports.joined),
-                           .wanted = std::move(reports.wanted),
-                           .ended =
-                               [this](const error& why) {
-                                 const std::lock_guard lock{guard};
-                                 if (!ended) ended = why;
-                                 changed.notify_all();
-                               }};
+                           .joined = reports.joined,
+                           .wanted = reports.wanted,
+                           .ended = std::move(with.ended),
+                           .claimed_until = std::move(with.claimed_until)};
+    if (with.decide) inner.decide = [to = std::move(with.decide)](const control_record& what) { to(encode(what)); };
     transport_credentials credentials = options.certificates.value_or(transport_credentials{});
     credentials.token = options.terms.token;
     // Ranks, spares, replacements whose predecessor's connection has not ended yet, drivers and order services.
@@ -137,17 +175,24 @@ struct controller::parts {
               const std::string text = event.peer.empty() ? event.text : event.peer + " " + event.text;
               is_usual ? log_info(text) : log_warning(text);
             }});
+    // With a store, the order of each host belongs to its order service, which outlives controllers.
+    const bool is_alone = options.store == nullptr;
     server = std::make_unique<control_server>(
         options.terms,
         order_service_settings{.limits = options.sequencing,
                                .wait = wait_of_order(options),
                                .on_news = [this] { post([this] { server->hear_of_order(); }); }},
-        open_gate(transport->port()), std::move(inner));
-    meetings = open_meetings(transport->port());
+        is_alone ? open_gate(transport->port()) : nullptr, std::move(inner));
+    if (is_alone)
+      meetings = open_meetings(transport->port());
+    else
+      turns.insert(turns.begin(), [this, found] { server->take_over(found); }); // before any frame
     thread = worker{[this] { run(); }};
   }
+  term(const term&) = delete;
+  term& operator=(const term&) = delete;
 
-  ~parts() {
+  ~term() {
     transport->stop();
     {
       const std::lock_guard lock{guard};
@@ -210,18 +255,216 @@ struct controller::parts {
     }
   }
 
-  const controller_options options;
-  std::mutex guard; ///< Protects the next four members.
+  std::mutex guard; ///< Protects the next three members.
   std::vector<std::function<void()>> turns;
   bool is_ending = false;
   bool has_failed = false;
-  std::optional<error> ended;
   condition changed;
-  const process_mark made;
   std::unique_ptr<transport_listener> transport; ///< Outlives the server, which sends through it.
   std::unique_ptr<control_server> server;        ///< Used by the thread below, once that runs.
-  std::unique_ptr<meeting_service> meetings;     ///< Null if it cannot listen.
+  std::unique_ptr<meeting_service> meetings;     ///< Null if it cannot listen, and with a store.
   worker thread;
+};
+
+/// The present term, if there is one, and with a store the thread that makes terms.
+struct controller::parts {
+  parts(controller_options wanted, hooks told) : options{checked(std::move(wanted))}, reports{std::move(told)} {
+    if (!options.store) {
+      alone = std::make_unique<term>(options, reports, term::services{.ended = note_end()}, std::nullopt);
+      present = alone.get();
+      return;
+    }
+    check_listening(options); // at the takeover it would be too late
+    electing = worker{[this] {
+      name_this_thread("troupe/store");
+      run_elections();
+    }};
+  }
+
+  ~parts() {
+    {
+      const std::lock_guard lock{guard};
+      is_ending = true;
+    }
+    changed.notify_all();
+    if (electing.joinable()) electing.join();
+  }
+
+  [[nodiscard]] std::function<void(const error&)> note_end() {
+    return [this](const error& why) {
+      const std::lock_guard lock{guard};
+      if (!ended) ended = why;
+      changed.notify_all();
+    };
+  }
+
+  /// Calls \p call for the present term. Returns false while this controller stands by.
+  template <class Call>
+  bool with_present(const Call& call) const {
+    const std::lock_guard lock{guard};
+    if (present != nullptr) call(*present);
+    return present != nullptr;
+  }
+
+  void change(rank_change asked, const std::shared_ptr<value_promise<world_processes>>& reply) const {
+    if (!with_present([&](term& to) { to.change(std::move(asked), reply); }))
+      reply->deliver(error{.code = errc::stopping, .text = "this controller stands by: ask the one that is elected"});
+  }
+
+  /// Waits for at most \p span. Returns whether this controller is to end.
+  bool rest(nanoseconds span) {
+    std::unique_lock lock{guard};
+    static_cast<void>(changed.wait_for(lock, span, [this] { return is_ending || ended.has_value(); }));
+    return is_ending || ended.has_value();
+  }
+
+  void run_elections() {
+    const auto new_name = [this] {
+      return options.host + ":" + std::to_string(options.port) + " " + std::to_string(::getpid()) + " " +
+             std::to_string(system_sources().draw_session());
+    };
+    std::string name = new_name();
+    bool has_seen = false;                 ///< Whether the store has answered.
+    std::optional<std::uint64_t> finished; ///< The number of the controller that has ended an earlier world.
+    std::string obstacle;
+    for (nanoseconds pause{}; !rest(pause); pause = campaign_interval) {
+      try {
+        const store_view seen = options.store->observe();
+        const bool is_first = !std::exchange(has_seen, true);
+        if (const auto record = record_of(seen.record); record && record->is_over) {
+          if (is_first) finished = record->incarnation;
+          // Those that stood by end with their world. One that was started later begins another.
+          if (record->incarnation != finished) return note_end()(world_end_of(*record));
+        }
+        if (seen.leader && *seen.leader != name) {
+          if (std::exchange(obstacle, *seen.leader) != obstacle)
+            log_info("this controller stands by: " + obstacle + " is elected in " + options.store->name());
+          if (is_first && reports.elected) reports.elected(false);
+          continue;
+        }
+        const auto claim = leader_claim::campaign(options.store, name, claim_length(options.terms), boot_clock::now());
+        if (!claim) continue;
+        obstacle.clear();
+        lead(*claim, finished);
+        name = new_name();
+        if (reports.elected && !rest(nanoseconds{0})) reports.elected(false);
+      } catch (const exception& failure) {
+        if (failure.why().code != errc::missing) return note_end()(failure.why());
+        if (std::exchange(obstacle, failure.why().text) != obstacle)
+          log_warning("this controller is not elected: " + obstacle);
+      }
+    }
+  }
+
+  /// Decides until the claim is lost, the world has ended, or this controller is to end.
+  void lead(leader_claim& claim, std::optional<std::uint64_t> finished) {
+    const auto found = record_of(claim.record());
+    if (found && found->is_over && found->incarnation != finished) {
+      claim.resign();
+      return note_end()(world_end_of(*found));
+    }
+    if (found && !found->is_over && found->of != epoch{0} && found->world_size != options.terms.world_size) {
+      claim.resign();
+      throw exception{errc::invalid_argument,
+                      "the world in " + options.store->name() + " has " + std::to_string(found->world_size) +
+                          " processes, and this controller was started for " +
+                          std::to_string(options.terms.world_size) + ": give all its controllers the same number"};
+    }
+    decision.reset();
+    const auto take = [this](std::string record) {
+      {
+        const std::lock_guard lock{guard};
+        decision = std::move(record);
+      }
+      changed.notify_all();
+    };
+    std::unique_ptr<term> made;
+    try {
+      made = std::make_unique<term>(options, reports,
+                                    term::services{.ended = note_end(),
+                                                   .decide = take,
+                                                   .claimed_until = [&claim] { return claim.valid_until(); }},
+                                    found);
+    } catch (const exception& failure) {
+      claim.resign();
+      log_warning("this controller was elected and cannot serve: " + failure.why().text);
+      static_cast<void>(rest(service_retry_interval));
+      return;
+    }
+    log_info("this controller is elected in " + options.store->name());
+    set_present(made.get());
+    if (reports.elected) reports.elected(true);
+    keep(claim, *made);
+    set_present(nullptr);
+    const std::string why = claim.failure();
+    const bool is_lost = claim.is_lost(boot_clock::now());
+    made = nullptr; // ends all connections
+    claim.resign();
+    if (is_lost)
+      log_warning("this controller is not elected any more, and stands by" +
+                  (why.empty() ? std::string{": another one may be"} : ": " + why));
+  }
+
+  /// Renews the claim and writes decisions, as long as possible.
+  void keep(leader_claim& claim, term& to) {
+    boot_time next = boot_clock::now() + claim.renewal_period();
+    bool has_failed = false;
+    while (!claim.is_lost(boot_clock::now())) {
+      std::optional<std::string> record;
+      {
+        std::unique_lock lock{guard};
+        const nanoseconds span = has_failed ? retry_interval : next - boot_clock::now();
+        static_cast<void>(changed.wait_for(lock, span, [&] { return is_ending || (!has_failed && decision); }));
+        if (is_ending) return;
+        record = decision;
+      }
+      has_failed = false;
+      if (const boot_time now = boot_clock::now(); now >= next) {
+        claim.renew(now);
+        has_failed = !claim.failure().empty();
+        if (!has_failed) next = now + claim.renewal_period();
+      }
+      if (!record || claim.is_lost(boot_clock::now())) continue;
+      if (!claim.decide(*record)) {
+        has_failed = true;
+        continue;
+      }
+      {
+        const std::lock_guard lock{guard};
+        decision.reset();
+      }
+      to.post([server = to.server.get()] { server->decided(); });
+    }
+  }
+
+  void set_present(term* made) {
+    const std::lock_guard lock{guard};
+    present = made;
+  }
+
+  [[nodiscard]] static std::optional<control_record> record_of(const std::optional<std::string>& text) {
+    if (!text) return std::nullopt;
+    error why;
+    auto made = decode_control_record(*text, why);
+    if (why) throw exception{why};
+    return made;
+  }
+
+  [[nodiscard]] static error world_end_of(const control_record& record) {
+    return record.why.code == errc::stopping ? error{} : record.why;
+  }
+
+  const controller_options options;
+  const hooks reports;
+  mutable std::mutex guard; ///< Protects the next four members.
+  bool is_ending = false;
+  std::optional<error> ended;
+  term* present = nullptr;
+  std::optional<std::string> decision; ///< Of the present term, which waits for the store.
+  condition changed;
+  const process_mark creator;
+  std::unique_ptr<term> alone; ///< Without a store.
+  worker electing;             ///< With one.
 };
 
 controller::controller(controller_options options) : controller{std::move(options), hooks{}} {}
@@ -231,21 +474,25 @@ controller::controller(controller_options options, hooks reports)
 
 controller::~controller() {
   // A fork has neither the threads nor the ranks: nothing of this process is ended there.
-  if (parts_->made.is_inherited()) static_cast<void>(parts_.release());
+  if (parts_->creator.is_inherited()) static_cast<void>(parts_.release());
 }
 
 std::string controller::address() const {
-  return to_string(control_address{parts_->options.host, parts_->transport->port()});
+  const std::uint16_t port = parts_->alone ? parts_->alone->transport->port() : parts_->options.port;
+  return to_string(control_address{parts_->options.host, port});
 }
 
 void controller::process_ended(std::string name, std::int64_t pid, std::string how) {
-  parts_->post([server = parts_->server.get(), name = std::move(name), pid, how = std::move(how)] {
-    server->process_ended(name, pid, how);
-  });
+  static_cast<void>(parts_->with_present([&](term& to) {
+    to.post([server = to.server.get(), name = std::move(name), pid, how = std::move(how)] {
+      server->process_ended(name, pid, how);
+    });
+  }));
 }
 
 void controller::stop() {
-  parts_->post([server = parts_->server.get()] { server->stop(); });
+  const auto stop_world = [](term& to) { to.post([server = to.server.get()] { server->stop(); }); };
+  if (!parts_->with_present(stop_world)) parts_->note_end()({});
 }
 
 std::future<void> controller::leave(int place, bool renumbers) {

@@ -3,7 +3,6 @@
 #include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/mock/process_rendezvous.hpp>
 #include <troupe/processes/transport/shared_memory/local_socket.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/packages.hpp>
 
 #include <memory>
@@ -21,9 +20,7 @@ std::shared_ptr<membership> join(const membership_terms& terms) {
 std::shared_ptr<one_shot_meeting_place> make_meetings(const configuration& settings) {
   if (settings.control.address.empty()) return std::make_shared<process_meetings>([] { return file_descriptor{}; });
   return std::make_shared<process_meetings>(
-      [address = meeting_address(parse_control_address(settings.control.address).port)] {
-        return connect_locally(address);
-      });
+      [address = meeting_address(gate_port(settings.control))] { return connect_locally(address); });
 }
 
 } // namespace

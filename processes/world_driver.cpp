@@ -6,8 +6,8 @@
 #include <troupe/device/process_mark.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/processes/control/driver_session.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 
@@ -42,14 +42,13 @@ struct world_driver::parts {
                          .patience = settings.control.patience},
         process_identity{.name = host + ":" + std::to_string(::getpid()), .host = host, .pid = ::getpid()},
         settings.control.assignment.token,
-        driver_services{
-            .knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); },
-            .changed = [this](const world_event& now) { hear(now); },
-            .warned = [](const error& why) { log_warning(to_string(why)); },
-            .agreed = [this](const std::string& where, const agreed_value& value) { hear(where, value); },
-            .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
-            .default_deadline = settings.deadlines.operation,
-            .holder = draw_holder()});
+        driver_services{.knock = [port = gate_port(settings.control)] { return knock_at_gate(port); },
+                        .changed = [this](const world_event& now) { hear(now); },
+                        .warned = [](const error& why) { log_warning(to_string(why)); },
+                        .agreed = [this](const std::string& where, const agreed_value& value) { hear(where, value); },
+                        .ring_wait = choose_wait(settings.profile, 1, std::thread::hardware_concurrency()).wait,
+                        .default_deadline = settings.deadlines.operation,
+                        .holder = draw_holder()});
     controller.begin(controller_connection::hooks_of(session), "troupe/driver");
   }
 

@@ -6,6 +6,7 @@
 #include <troupe/program/support/option_ranges.hpp>
 
 #include <troupe/processes/controller.hpp>
+#include <troupe/processes/store/etcd_store.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -30,8 +32,17 @@ namespace {
 
 struct controller_command {
   controller_options options;
+  std::string store; ///< An URL; empty: none.
+  http_options store_access;
   std::string log = "info";
 };
+
+std::shared_ptr<controller_store> open_store(const controller_command& command) {
+  if (command.store.empty()) return nullptr;
+  etcd_options where = parse_etcd_url(command.store);
+  where.http = command.store_access;
+  return std::make_shared<etcd_store>(std::move(where));
+}
 
 int run_controller(const controller_command& command) {
   using namespace std::chrono_literals;
@@ -43,13 +54,21 @@ int run_controller(const controller_command& command) {
     throw exception{errc::invalid_argument,
                     "TROUPE_JOIN_TOKEN is not set: set it to the same secret for the controller and all its processes"};
   options.terms.heartbeat = std::min<nanoseconds>(options.terms.heartbeat, options.terms.suspicion / 4);
-  controller control{std::move(options)};
+  options.store = open_store(command);
+  const bool has_store = options.store != nullptr;
+  controller control{std::move(options), {.elected = [](bool is_elected) {
+                       std::printf(is_elected ? "elected\n" : "standing by\n");
+                       std::fflush(stdout);
+                     }}};
   // Until here, a signal ends the process.
   const interruption interrupted;
   std::printf("TROUPE_CONTROL=%s\n", control.address().c_str());
   std::fflush(stdout);
-  for (bool stops = false; !control.wait(20ms);)
-    if (interruption::signal() != 0 && !std::exchange(stops, true)) control.stop();
+  for (bool stops = false; !control.wait(20ms);) {
+    if (interruption::signal() == 0) continue;
+    if (has_store && interruption::signal() == SIGTERM) return interruption::exit_status(0); // another takes over
+    if (!std::exchange(stops, true)) control.stop();
+  }
   const error why = control.reason();
   if (!why) return 0;
   write_error(STDERR_FILENO, {"troupe controller: ", to_string(why), "\n"});
@@ -94,13 +113,28 @@ void add_controller(CLI::App& program, action& chosen) {
   auto options = std::make_shared<controller_command>();
   CLI::App* command =
       program.add_subcommand("controller", "control a world whose processes are started by another program");
-  command->footer("TROUPE_JOIN_TOKEN is the secret of the world. Prints TROUPE_CONTROL for its processes.");
+  command->footer(
+      "TROUPE_JOIN_TOKEN is the secret of the world. Prints TROUPE_CONTROL for its processes. With --store, "
+      "start it on several hosts: the one that is elected decides, the others stand by. SIGTERM ends this "
+      "one, and another takes over; SIGINT at the elected one stops the world.");
   command->add_option("-n,--processes", options->options.terms.world_size, "number of processes of the world")
       ->required()
       ->check(CLI::Range(1, 4'096));
   add_controller_options(*command, options->options);
   add_number(*command, "--rebuilds", options->options.terms.recovery.rebuilds, "rebuilds allowed within ten minutes", 0,
              1'000'000);
+  command
+      ->add_option("--store", options->store,
+                   "etcd://HOST:PORT[,HOST:PORT]/PREFIX (etcds:// with TLS): where the controllers of this world elect "
+                   "one and keep its decisions")
+      ->type_name("URL");
+  const auto add_file = [&](const char* name, std::string& into, const char* what) {
+    return command->add_option(name, into, what)->type_name("FILE")->check(CLI::ExistingFile);
+  };
+  add_file("--store-ca", options->store_access.ca_file, "certificate of the store's authority");
+  CLI::Option* const key = add_file("--store-key", options->store_access.key_file, "key of --store-certificate");
+  add_file("--store-certificate", options->store_access.certificate_file, "the controller's certificate for the store")
+      ->needs(key);
   if (const char* const level = std::getenv("TROUPE_LOG"); level != nullptr && *level != '\0') options->log = level;
   const CLI::Validator is_level = CLI::IsMember(std::vector<std::string>(log_levels.begin(), log_levels.end()));
   command

@@ -13,6 +13,19 @@
 
 namespace troupe {
 
+namespace {
+
+/// Number of controllers that can follow each other in one epoch with addresses of their own for drivers.
+constexpr int most_shares = 8;
+
+} // namespace
+
+void attached_drivers::share(std::uint64_t incarnation, std::uint64_t opened_by) {
+  constexpr int count = most_attached_lanes / most_shares;
+  const int first = static_cast<int>(incarnation % most_shares) * count;
+  share_ = {first, incarnation - opened_by < most_shares ? first + count : first};
+}
+
 void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome,
                              running_time now) {
   if (const auto before = all_.find(from); before != all_.end()) forget(before);
@@ -32,7 +45,8 @@ error attached_drivers::objection() {
             .text = std::to_string(most) + " drivers are attached to this world, which is the limit"};
   if (free_slot()) return {};
   return {.code = errc::busy,
-          .text = "the ranks have not finished the requests of " + std::to_string(most_attached_lanes) +
+          .text = "the ranks have not finished the requests of " +
+                  std::to_string(share_ ? share_->second - share_->first : most_attached_lanes) +
                   " earlier drivers, which is the limit: try again later"};
 }
 
@@ -40,8 +54,10 @@ std::optional<int> attached_drivers::free_slot() {
   std::vector<bool> is_taken(most_attached_lanes);
   for (const auto& [session, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = true;
   for (const process_address one : order_.retiring()) is_taken[static_cast<std::size_t>(slot_of(one))] = true;
-  const auto slot = static_cast<int>(std::ranges::find(is_taken, false) - is_taken.begin());
-  return slot < most_attached_lanes ? std::optional{slot} : std::nullopt;
+  const auto [first, last] = share_.value_or(std::pair{0, most_attached_lanes});
+  const auto begin = is_taken.begin() + first, end = is_taken.begin() + last;
+  const auto found = std::find(begin, end, false);
+  return found != end ? std::optional{static_cast<int>(found - is_taken.begin())} : std::nullopt;
 }
 
 void attached_drivers::attach(sessions::value_type& which, epoch of) {

@@ -31,6 +31,9 @@ public:
   [[nodiscard]] bool contains(session_id which) const { return all_.contains(which); }
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
+  /// Gives the controller with this number addresses of its own: ranks may still have requests of drivers of earlier
+  /// ones in the present epoch, which controller \p opened_by has begun. Call it before admit().
+  void share(std::uint64_t incarnation, std::uint64_t opened_by);
   /// Returns errc::none, or why no driver can be admitted now: busy.
   [[nodiscard]] error objection();
   /// Admits a driver under \p welcome.session, unless there is an objection. An earlier driver of the same connection
@@ -77,6 +80,8 @@ private:
 
   order_service& order_;
   sessions all_;
+  std::optional<std::pair<int, int>>
+      share_;                    ///< The slots that it gives, from the first to before the second; else all.
   std::vector<int> generations_; ///< Number of addresses given so far, by slot: see attached_address().
   world_report latest_{};
   epoch ordered_{};

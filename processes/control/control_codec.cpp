@@ -106,11 +106,11 @@ void fields(Wire& io, Message& what) {
     io.list(what.facts, most_facts, 1, [&](auto& one) { fields(io, one); });
     io.maybe(what.place, [&](auto& one) { io.field(one); });
     each(io, what.world_size, what.spare, what.attempt, what.local_device, what.device_count, what.last_epoch,
-         what.last_size, what.last_lease, what.wall_clock_ns, what.nonce);
+         what.last_size, what.last_lease, what.kept, what.wall_clock_ns, what.nonce);
   } else if constexpr (std::is_same_v<type, heartbeat>) {
     each(io, what.number);
   } else if constexpr (std::is_same_v<type, lease_grant>) {
-    each(io, what.of, what.number, what.length);
+    each(io, what.of, what.number, what.length, what.outlasts);
   } else if constexpr (std::is_same_v<type, id_offer>) {
     each(io, what.of, what.id);
   } else if constexpr (std::is_same_v<type, commits_report>) {
@@ -134,7 +134,7 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, stop_directive>) {
     each(io, what.why, what.decided);
   } else if constexpr (std::is_same_v<type, join_welcome>) {
-    each(io, what.session, what.heartbeat, what.suspicion, what.is_spare, what.grants_leases);
+    each(io, what.session, what.heartbeat, what.suspicion, what.is_spare, what.grants_leases, what.has_successors);
   } else if constexpr (std::is_same_v<type, formation_directive>) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
          what.is_on_one_node, what.resume);
@@ -157,7 +157,8 @@ void fields(Wire& io, Message& what) {
     each(io, what.is_ready, what.is_held, what.is_over, what.has_rings, what.reason, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
     each(io, what.of, what.ranks, what.resume);
-  } else if constexpr (std::is_same_v<type, claim_directive> || std::is_same_v<type, gate_notice>) {
+  } else if constexpr (std::is_same_v<type, claim_directive> || std::is_same_v<type, gate_notice> ||
+                       std::is_same_v<type, gate_closed>) {
     each(io, what.nonce);
   } else if constexpr (std::is_same_v<type, serve_directive>) {
     each(io, what.of, what.world_size, what.previous);

@@ -49,11 +49,14 @@ struct join_request {
   /// Number of processes started for this place before it. A process with `attempt` > 0 that finds the place taken
   /// stands by.
   int attempt = 0;
-  int local_device = 0;           ///< Index of the device that it is to use on its host.
-  int device_count = 0;           ///< Number of devices on its host.
-  epoch last_epoch{};             ///< The latest epoch that it was part of. A restarted controller continues from it.
-  int last_size = 0;              ///< The number of ranks of that epoch.
-  nanoseconds last_lease{};       ///< How long its latest lease was granted for. It has given it up (MEM-1).
+  int local_device = 0;     ///< Index of the device that it is to use on its host.
+  int device_count = 0;     ///< Number of devices on its host.
+  epoch last_epoch{};       ///< The latest epoch that it was part of. A restarted controller continues from it.
+  int last_size = 0;        ///< The number of ranks of that epoch.
+  nanoseconds last_lease{}; ///< How long its latest lease was granted for. It has given it up (MEM-1).
+  /// The epoch that it goes on to serve under its lease, which it has not given up then: see lease_grant::outlasts. 0:
+  /// none.
+  epoch kept{};
   std::int64_t wall_clock_ns = 0; ///< Send time in nanoseconds since 1970.
   /// The nonce that it has sent to the gate of its host, if there is a gate (order_gate.hpp).
   std::optional<ring_session> nonce{};
@@ -83,7 +86,8 @@ struct attach_request {
   bool is_order_service = false;
   std::optional<ring_session> nonce{}; ///< Set by drivers only, as in join_request.
 };
-/// Order service of another host → controller, the answer to serve_directive.
+/// Order service of another host → controller, the answer to serve_directive. Also sent by a service that has joined
+/// another controller while it serves all ranks of the world.
 struct serving_report {
   epoch of;
   std::vector<rank> ranks{}; ///< The ranks that have rings; empty if it serves none.
@@ -103,10 +107,16 @@ struct change_request {
   std::uint64_t number = 0;
   rank_change what{};
 };
+/// Order service of another host → controller: the process that has sent this nonce to the gate of that host has closed
+/// its connection to it. A process does so when it ends, or after it has given up its lease.
+struct gate_closed {
+  ring_session nonce{}; ///< As in join_request.
+};
 
 using process_message =
     std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report, drained_report,
-                 order_batch, leave_notice, attach_request, serving_report, gate_notice, held_report, change_request>;
+                 order_batch, leave_notice, attach_request, serving_report, gate_notice, held_report, gate_closed,
+                 change_request>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -115,6 +125,8 @@ struct join_welcome {
   nanoseconds suspicion{};    ///< Silence after which either side considers the other lost.
   bool is_spare = false;      ///< The process stands by until a place is free, for an unlimited time.
   bool grants_leases = false; ///< Whether the process serves only while it has been sent a lease_grant.
+  /// Whether another controller takes over when this one is lost: its members wait for it.
+  bool has_successors = false;
 };
 /// Controller → rank of epoch `of`: it may serve in this epoch for `length` after it has sent the heartbeat `number`,
 /// or, if that is 0, its join_request. Only the process's own clock measures that, so no clocks are compared (MEM-1).
@@ -122,6 +134,9 @@ struct lease_grant {
   epoch of;
   std::uint64_t number = 0;
   nanoseconds length{};
+  /// Whether the process keeps the lease when it loses its connection, because the epoch goes on under another
+  /// controller: the order of its requests is not decided by this one (docs/design/0119-controller-store.md).
+  bool outlasts = false;
 };
 /// Controller → process: the process may not join, for the reason `why`.
 struct join_refusal {

@@ -16,6 +16,13 @@ namespace {
 /// Time limit for an order service of another host to create rings. One that needs longer does not serve in that epoch.
 constexpr std::chrono::seconds time_for_rings{2};
 
+/// Returns whether \p some are all ranks of a world, in their order.
+bool is_each_rank(const std::vector<rank>& some) {
+  for (std::size_t i = 0; i < some.size(); ++i)
+    if (some[i] != rank{static_cast<int>(i)}) return false;
+  return true;
+}
+
 controller_hooks with_defaults(controller_hooks hooks) {
   if (!hooks.send) hooks.send = [](peer_id, const std::string&) {};
   if (!hooks.refused) hooks.refused = [](const error&) {};
@@ -66,7 +73,31 @@ void control_server::end_order() {
   hosts_.clear();
 }
 
+void control_server::take_over(const std::optional<control_record>& found) {
+  refresh_claim();
+  const control_effects effects = state_.take_over(found, boot_clock::now());
+  if (state_.current_epoch() != epoch{}) {
+    opened_ = state_.current_epoch();
+    is_adopting_ = outlasts_ = true;
+    for (const auto& one : found->ranks)
+      if (const auto session = state_.session_of(one.self); session && one.nonce) nonces_.emplace(*session, *one.nonce);
+  }
+  const std::uint64_t number = found ? found->incarnation + 1 : 1;
+  drivers_.share(number, is_adopting_ ? found->opened_by : number);
+  carry_out(effects);
+}
+
+void control_server::decided() {
+  is_deciding_ = false;
+  carry_out(std::exchange(undecided_, {}));
+}
+
+void control_server::refresh_claim() {
+  if (hooks_.claimed_until) state_.claim_until(hooks_.claimed_until());
+}
+
 void control_server::tick() {
+  refresh_claim();
   const time_point now = steady_now();
   if (gate_) gate_->drain(now);
   state_.can_hold_order(can_hold_order());
@@ -75,6 +106,8 @@ void control_server::tick() {
   hear_of_order();
   watch_attached(running_now());
   hold_if_quiet(); // a driver may have been detached
+  std::erase_if(nonces_, [this](const auto& one) { return !state_.may_serve(one.first); });
+  std::erase_if(gone_, [this](session_id one) { return !nonces_.contains(one); });
 }
 
 void control_server::process_ended(std::string_view name, std::int64_t pid, const std::string& how) {
@@ -112,6 +145,7 @@ void control_server::fail(const error& why) const {
 }
 
 void control_server::hear(peer_id from, std::string_view bytes) {
+  refresh_claim();
   error why;
   auto frame = decode_process_frame(bytes, why);
   if (!frame) return hooks_.refused(why);
@@ -130,7 +164,7 @@ void control_server::hear(peer_id from, std::string_view bytes) {
       order_.note_successes(*self, drained->of, drained->succeeded);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what);
       notice != nullptr && state_.has_member(frame->session))
-    note_gate(sessions_.at(frame->session), notice->nonce);
+    note_gate(frame->session, notice->nonce);
   carry_out(state_.on_message(frame->session, frame->what, boot_clock::now()));
   if (const auto* asked = std::get_if<change_request>(&frame->what)) hear_of_change(frame->session, *asked);
 }
@@ -188,6 +222,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
     route.send = batch_sender(hooks_.send, to->second.to, *session, of);
   }
   const epoch before = std::exchange(opened_, of);
+  is_adopting_ = false;
   is_ordering_ = true;
   next.until = later(running_now(), time_for_rings);
   opening_ = std::move(next);
@@ -208,6 +243,7 @@ void control_server::finish_opening() {
   std::set<rank> taken;
   resume_ = nullptr;
   is_on_one_node_ = std::ranges::all_of(begun.routes, [](const order_route& one) { return one.rings.has_value(); });
+  outlasts_ = state_.terms().has_successors && begun.routes.size() == 1;
   for (auto& one : hosts_) {
     order_host& host = one.second;
     std::erase_if(host.ranks, [&](rank each) {
@@ -218,14 +254,35 @@ void control_server::finish_opening() {
     if (host.ranks.size() == begun.routes.size()) {
       resume_ = host.resume;
       is_on_one_node_ = true;
+      outlasts_ = state_.terms().has_successors;
     }
     host.index = hosts.size();
     hosts.push_back({.ranks = host.ranks, .send = hosts_.batch_sender_to(one, begun.of)});
   }
+  state_.note_outlasting(begun.of, outlasts_);
   order_.open(begun.of, std::move(begun.routes), std::move(hosts), begun.before);
   if (resume_) order_.learn(commits_of(*resume_, begun.of)); // in case that host and all ranks are lost
   if (begun.closed) order_.close(begun.closed, steady_now());
   carry_out(std::exchange(held_, {}));
+}
+
+bool control_server::adopt_order(session_table<order_host>::value_type& from, const serving_report& report) {
+  if (!is_adopting_ || opening_ || report.of != opened_ || report.of != state_.current_epoch()) return false;
+  const control_event event = state_.event();
+  if (event.phase != control_phase::serving && event.phase != control_phase::finishing) return false;
+  if (report.ranks.size() != static_cast<std::size_t>(event.ranks) || !is_each_rank(report.ranks)) return false;
+  is_adopting_ = false;
+  is_ordering_ = is_on_one_node_ = true;
+  order_host& host = from.second;
+  host.served = opened_;
+  host.index = 0;
+  host.ranks = report.ranks;
+  host.resume = resume_ = report.resume;
+  std::vector<host_route> hosts{{.ranks = host.ranks, .send = hosts_.batch_sender_to(from, opened_)}};
+  order_.open(opened_, std::vector<order_route>(host.ranks.size()), std::move(hosts));
+  if (resume_) order_.learn(commits_of(*resume_, opened_));
+  announce(event);
+  return true;
 }
 
 bool control_server::can_hold_order() {
@@ -270,7 +327,9 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
 void control_server::hear_of_host(session_table<order_host>::value_type& from, const process_message& what) {
   order_host& host = from.second;
   host.silence.end(running_now());
+  if (const auto* closed = std::get_if<gate_closed>(&what)) return note_departure(closed->nonce);
   if (const auto* report = std::get_if<serving_report>(&what)) {
+    if (adopt_order(from, *report)) return;
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
     host.resume = report->resume;
@@ -347,6 +406,7 @@ controller_message control_server::mark(session_id to, const controller_message&
                                           return each.second.gate.has_value();
                                         });
                  },
+                 [&](lease_grant& one) { one.outlasts = outlasts_ && one.of == opened_; },
                  [&](quiesce_directive& one) { one.decided = decided(one.of); },
                  [&](stop_directive& one) { one.decided = decided(state_.current_epoch()); },
                  [](auto&) {},
@@ -371,8 +431,10 @@ void control_server::admit(peer_id from, const attach_request& asked) {
     return;
   }
   if (latest_.contains(from)) return; // SEC-2: it has joined as a process
-  const join_welcome welcome{
-      .session = session, .heartbeat = state_.terms().heartbeat, .suspicion = state_.terms().suspicion};
+  const join_welcome welcome{.session = session,
+                             .heartbeat = state_.terms().heartbeat,
+                             .suspicion = state_.terms().suspicion,
+                             .has_successors = state_.terms().has_successors};
   if (asked.is_order_service) return add_host(from, asked.who, welcome);
   drivers_.admit(from, gate_ && asked.nonce ? gate_->claim(*asked.nonce, steady_now()) : std::nullopt, welcome,
                  running_now());
@@ -412,7 +474,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
   process_connection& made = sessions_[session]; // at least until it has been answered
   made.to = from;
   // Before the effects, which may form an epoch. SEC-2: a request that was refused claims nothing.
-  if (asked.nonce && state_.has_member(session)) note_gate(made, *asked.nonce);
+  if (asked.nonce && state_.has_member(session)) note_gate(session, *asked.nonce);
   carry_out(effects);
   if (!state_.has_member(session)) return; // SEC-2: refused, so nothing else changes
   if (hooks_.joined) hooks_.joined(asked.who);
@@ -424,11 +486,22 @@ void control_server::admit(peer_id from, const join_request& asked) {
       state_.on_session_lost(before, session_end::closed, boot_clock::now())); // its process has ended that session
 }
 
-void control_server::note_gate(process_connection& of, const ring_session& nonce) {
+void control_server::note_gate(session_id from, const ring_session& nonce) {
+  process_connection& of = sessions_.at(from);
   of.gate = gate_ ? gate_->claim(nonce, steady_now()) : std::nullopt;
   of.nonce = of.gate ? std::nullopt : std::optional{nonce};
   if (!of.nonce) return;
+  std::erase_if(nonces_, [&](const auto& one) { return one.second == nonce; }); // it may go on in another session
+  nonces_.insert_or_assign(from, nonce);
+  gone_.erase(from);
   hosts_.send_to_all(claim_directive{nonce});
+}
+
+void control_server::note_departure(const ring_session& nonce) {
+  const auto found = std::ranges::find(nonces_, nonce, [](const auto& one) { return one.second; });
+  if (found == nonces_.end()) return; // or it has connected to the gate again
+  gone_.insert(found->first);
+  carry_out(state_.on_lease_ended(found->first, boot_clock::now()));
 }
 
 void control_server::lose(peer_id process, session_end how) {
@@ -437,12 +510,26 @@ void control_server::lose(peer_id process, session_end how) {
   if (host != hosts_.end()) return lose_host(host->first);
   const auto known = latest_.extract(process);
   if (known.empty()) return;
-  sessions_.erase(known.mapped());
-  carry_out(state_.on_session_lost(known.mapped(), how, boot_clock::now()));
+  const session_id which = known.mapped();
+  sessions_.erase(which);
+  carry_out(state_.on_session_lost(which, how, boot_clock::now()));
+  if (gone_.contains(which)) carry_out(state_.on_lease_ended(which, boot_clock::now()));
+}
+
+void control_server::decide(control_record what) {
+  if (!hooks_.decide) return;
+  for (auto& one : what.ranks)
+    if (const auto known = nonces_.find(one.session); known != nonces_.end()) one.nonce = known->second;
+  is_deciding_ = true;
+  hooks_.decide(what);
 }
 
 void control_server::carry_out(const control_effects& effects) {
   for (const auto& effect : effects) {
+    if (is_deciding_) {
+      undecided_.push_back(effect);
+      continue;
+    }
     const bool is_for_process = std::holds_alternative<control_effect::send>(effect) ||
                                 std::holds_alternative<control_effect::close_session>(effect);
     if (opening_ && is_for_process) {
@@ -469,6 +556,7 @@ void control_server::carry_out(const control_effects& effects) {
                    [this](const control_effect::leave_order& one) {
                      if (one.of == opened_) order_.release(one.self);
                    },
+                   [this](const control_effect::decide& one) { decide(one.what); },
                    [this](const control_effect::changed& one) {
                      if (const auto asked = changing_.extract(one.which)) asked.mapped()(one.why);
                    },

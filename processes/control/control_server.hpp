@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,11 @@ struct controller_hooks {
   std::function<void(rank self, epoch of)> batch_added{};
   /// Called before the order of an epoch is closed: no later batch of this epoch is added.
   std::function<void(epoch of)> order_closed{};
+  /// Writes a decision into the store. Call decided() when the store has it; nothing that follows from the decision
+  /// happens before. Set with controller_terms::has_successors.
+  std::function<void(const control_record& what)> decide{};
+  /// Returns until when this controller may grant leases (controller_state::claim_until()).
+  std::function<boot_time()> claimed_until{};
 };
 
 /// The random numbers and the time of day that a controller uses.
@@ -79,6 +85,12 @@ public:
   control_server(const control_server&) = delete;
   control_server& operator=(const control_server&) = delete;
   ~control_server();
+
+  /// Takes the world over from the former controller, whose last decision was \p found. With
+  /// controller_terms::has_successors, it is called first.
+  void take_over(const std::optional<control_record>& found);
+  /// Continues after controller_hooks::decide.
+  void decided();
 
   /// Starts the thread of the order if there is a gate.
   void run_order();
@@ -126,6 +138,7 @@ private:
   /// Handles a request of a process or a driver.
   void hear_of_change(session_id from, const change_request& asked);
   void carry_out(const control_effects& effects);
+  void decide(control_record what);
   void send(session_id to, const controller_message& what);
   void announce(control_event event);
   void admit(peer_id from, const attach_request& asked);
@@ -143,7 +156,13 @@ private:
   /// Holds the order as soon as the drivers hold their requests.
   void hold_if_quiet();
   /// Handles the nonce that a process has sent to the gate of its host.
-  void note_gate(process_connection& of, const ring_session& nonce);
+  void note_gate(session_id from, const ring_session& nonce);
+  /// Handles that the process with this nonce has left the gate of its host.
+  void note_departure(const ring_session& nonce);
+  void refresh_claim();
+  /// Goes on with the order of an epoch that a former controller has opened, and that \p host decides for all ranks.
+  /// Returns whether that is so.
+  bool adopt_order(session_table<order_host>::value_type& host, const serving_report& report);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
   void hear_of_host(session_table<order_host>::value_type& from, const process_message& what);
   /// Fails the epoch if the host serves it.
@@ -186,6 +205,13 @@ private:
   std::map<session_id, process_connection> sessions_;
   session_table<order_host> hosts_{hooks_.send};
   attached_drivers drivers_{order_, hooks_.send};
+  /// Whether the present epoch goes on without a controller: a host decides the order of all ranks, or there is one.
+  bool outlasts_ = false;
+  bool is_adopting_ = false; ///< A former controller has opened the present epoch.
+  bool is_deciding_ = false;
+  control_effects undecided_; ///< Effects that wait for decided().
+  std::map<session_id, ring_session> nonces_;
+  std::set<session_id> gone_; ///< Those of nonces_ whose processes have left the gate of their host.
   std::optional<opening> opening_;
   control_effects held_;                          ///< Effects for processes, held while opening_ is set.
   std::shared_ptr<const resume_points> resume_{}; ///< Set if only a host knows the points of opened_.

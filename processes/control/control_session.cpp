@@ -88,8 +88,13 @@ void control_session::answer(const controller_message& what) {
   running_.count(terms_.heartbeat);
   state_ = state::joined;
   was_joined_ = true;
+  session_->store(terms_.session);
   beat_ = running_now();
   silence_.end(beat_);
+  admitted();
+  if (!farewell_) return;
+  services_.send(encode(process_frame{terms_.session, *std::exchange(farewell_, std::nullopt)}));
+  state_ = state::leaving;
 }
 
 bool control_session::follow_ring(epoch of, std::string_view batch) {
@@ -121,7 +126,7 @@ void control_session::lose(const error& why) {
   fail_changes(why);
   if (was_connected) orphaned_ = running_now();
   lost(why, was_connected);
-  if ((was_joined_ && services_.ends_with_controller) || why.code == errc::invalid_argument ||
+  if ((was_joined_ && services_.ends_with_controller && !terms_.has_successors) || why.code == errc::invalid_argument ||
       running_now() - orphaned_ >= services_.patience)
     end(why);
 }
@@ -138,9 +143,11 @@ bool control_session::tick() {
          .text = "the controller has accepted the connection and has not answered for " +
                  std::to_string(std::chrono::duration_cast<std::chrono::seconds>(ticked - orphaned_).count()) +
                  " s: check that it runs, or give it more time (control.patience)"});
-  if (state_ == state::joined && silence_.exceeds(terms_.suspicion, ticked))
+  if (state_ == state::joined && silence_.exceeds(silence_limit(), ticked))
     lose({.code = errc::communicator_failed,
-          .text = "the controller has been silent for longer than the suspicion time"});
+          .text = "the controller has been silent for longer than " +
+                  std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(silence_limit()).count()) +
+                  " ms"});
   if (state_ == state::joined && ticked - beat_ >= terms_.heartbeat) beat();
   const bool is_needed = state_ == state::unconnected;
   lock.unlock();
@@ -150,6 +157,7 @@ bool control_session::tick() {
 
 void control_session::end(const error& why) {
   state_ = state::left;
+  farewell_.reset();
   fail_changes(why ? why : error{.code = errc::stopping, .text = "the process has left its world"});
   leaving_ended_.notify_all();
   ended(why);
@@ -191,17 +199,22 @@ void control_session::finish() {
 void control_session::leave(leave_notice what, bool is_confirmed) {
   const bool is_heard = state_ == state::joined;
   if (!is_confirmed) fail_changes({.code = errc::stopping, .text = "this process has left the world"});
+  if (!is_heard && is_confirmed && terms_.has_successors &&
+      (state_ == state::unconnected || state_ == state::joining)) {
+    farewell_ = std::move(what);
+    return;
+  }
   send(std::move(what));
   state_ = is_heard && is_confirmed ? state::leaving : state::left;
 }
 
 void control_session::await_farewell(nanoseconds at_most) {
   std::unique_lock lock{mutex_};
-  static_cast<void>(leaving_ended_.wait_for(lock, at_most, [this] { return state_ != state::leaving; }));
+  static_cast<void>(leaving_ended_.wait_for(lock, at_most, [this] { return state_ != state::leaving && !farewell_; }));
 }
 
 void control_session::send(process_message what) {
-  if (state_ != state::joined) return;
+  if (state_ != state::joined || farewell_) return;
   services_.send(encode(process_frame{terms_.session, std::move(what)}));
 }
 
@@ -223,6 +236,12 @@ std::optional<boot_time> control_session::sent_at(std::uint64_t number) {
 std::function<void(std::string)> control_session::batch_sender(epoch of) const {
   return [to = services_.send, session = terms_.session, of](std::string bytes) {
     to(encode(process_frame{session, order_batch{of, std::move(bytes)}}));
+  };
+}
+
+std::function<void(std::string)> control_session::lasting_batch_sender(epoch of) const {
+  return [to = services_.send, session = session_, of](std::string bytes) {
+    to(encode(process_frame{session->load(), order_batch{of, std::move(bytes)}}));
   };
 }
 

@@ -10,6 +10,7 @@
 #include <troupe/processes/control/control_messages.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,7 +31,8 @@ struct session_services {
   std::function<void(std::string bytes)> send;
   /// How long the member may be without an answer of a controller before it gives up.
   nanoseconds patience = nanoseconds::max();
-  bool ends_with_controller = false; ///< Whether it gives up as soon as a controller that has admitted it is lost.
+  /// Whether it gives up as soon as a controller that has admitted it is lost, unless that has successors.
+  bool ends_with_controller = false;
 };
 
 /// One authenticated, heartbeating connection between a member of a world and its controller. It introduces the member
@@ -65,7 +67,7 @@ public:
   void give_up(const error& why);
   /// Returns why the member needs no session any more, if its owner is to stop searching for a controller.
   [[nodiscard]] virtual std::optional<error> over() const { return std::nullopt; }
-  /// Waits after the last message until the controller has confirmed it, for at most \p at_most.
+  /// Waits after the last message until the controller, or its successor, has confirmed it, for at most \p at_most.
   void await_farewell(nanoseconds at_most);
   /// Returns whether the controller has admitted the member.
   [[nodiscard]] bool is_joined() const;
@@ -85,6 +87,10 @@ protected:
   virtual bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) = 0;
   /// Handles a message that is none.
   virtual void refuse(const error& why) = 0;
+  /// Called when a controller has admitted the member.
+  virtual void admitted() {}
+  /// Returns the silence after which the controller is searched for again.
+  [[nodiscard]] virtual nanoseconds silence_limit() const { return terms_.suspicion; }
   /// Handles the loss of the controller, which may come back. \p was_connected: false if an attempt to connect failed.
   virtual void lost(const error& why, bool was_connected) = 0;
   /// Handles the end of all sessions: the controller has refused the member, the member has given up, or, if \p why is
@@ -106,10 +112,13 @@ protected:
   /// Sends \p what if the controller has admitted the member.
   void send(process_message what);
   /// Sends the last message; nothing is sent after it. \p is_confirmed: await_farewell() waits until the controller
-  /// has answered with a stop_directive or a fence_notice.
+  /// has answered with a stop_directive or a fence_notice. If there is no controller, and the lost one has successors,
+  /// the message waits for the next.
   void leave(leave_notice what, bool is_confirmed);
   /// Returns a function that sends batches of an epoch in the present session, from any thread and without the lock.
   [[nodiscard]] std::function<void(std::string)> batch_sender(epoch of) const;
+  /// As batch_sender(), in whichever session is the present one when it is called.
+  [[nodiscard]] std::function<void(std::string)> lasting_batch_sender(epoch of) const;
   /// Returns the time since boot at which heartbeat \p number of this session, or with 0 the introduction, was sent;
   /// nullopt if that is not known. Forgets the earlier ones.
   [[nodiscard]] std::optional<boot_time> sent_at(std::uint64_t number);
@@ -118,6 +127,8 @@ protected:
   /// Return what the controller has said when it admitted the member.
   [[nodiscard]] bool grants_leases() const noexcept { return terms_.grants_leases; }
   [[nodiscard]] nanoseconds heartbeat_period() const noexcept { return terms_.heartbeat; }
+  [[nodiscard]] nanoseconds suspicion() const noexcept { return terms_.suspicion; }
+  [[nodiscard]] bool has_successors() const noexcept { return terms_.has_successors; }
   /// Introduces the member again over the same connection, because the controller has ended its session.
   void rejoin();
   /// Ends all sessions, because of \p why.
@@ -155,6 +166,9 @@ private:
   condition leaving_ended_;            ///< Signals the end of state::leaving.
   state state_ = state::unconnected;
   bool was_joined_ = false;
+  std::optional<leave_notice> farewell_{}; ///< The last message, which waits for a controller.
+  /// The number of the present session, for threads without the lock.
+  const std::shared_ptr<std::atomic<session_id>> session_ = std::make_shared<std::atomic<session_id>>(0);
   join_welcome terms_{.heartbeat = std::chrono::milliseconds{250}, .suspicion = std::chrono::seconds{10}};
   peer_silence silence_; ///< Of the controller.
   running_clock running_;

@@ -88,7 +88,15 @@ control_effects controller_state::on_join(session_id from, const join_request& a
     out.emplace_back(control_effect::close_session{from});
   };
   if (error why = objection_to(asked, wall_clock_ns)) {
-    refuse(std::move(why));
+    // A rank that goes on may finish its work in a world that takes no other process.
+    const bool may_return = why.code == errc::stopping && find_kept(asked) != members_.end();
+    if (!may_return) {
+      refuse(std::move(why));
+      return out;
+    }
+  }
+  if (const auto kept = find_kept(asked); kept != members_.end()) {
+    resume(kept, from, asked, now, out);
     return out;
   }
   // If the same process has joined through another connection before, its old membership has ended, even if this has
@@ -98,8 +106,8 @@ control_effects controller_state::on_join(session_id from, const join_request& a
     const auto one = it++;
     if (!is_same_process(one->second.who, asked.who)) continue;
     const bool has_asked = one->second.who.life == asked.who.life; // itself, not another one of the same name
-    if (has_asked) one->second.lease_until = {};                   // it has ended its lease before it has asked
-    if (one->second.is_away && has_asked)
+    if (has_asked && asked.kept == epoch{}) one->second.lease_until = {}; // it has ended its lease before it has asked
+    if (one->second.is_away && !one->second.self && has_asked)
       members_.erase(one);
     else
       lose(one, loss_error(describe(asked.who) + " has joined again"), false, now, out);
@@ -111,6 +119,7 @@ control_effects controller_state::on_join(session_id from, const join_request& a
   if (members_.empty()) begin_gathering(now, out);
   member newcomer{.who = asked.who, .joined_in = epoch_, .last_epoch = asked.last_epoch};
   newcomer.silence.end(now);
+  if (asked.kept != epoch{}) newcomer.lease_until = real_ + asked.last_lease + lease_bound(asked.last_lease);
   give_place(newcomer, asked);
   if (!newcomer.spare) replace_away(*newcomer.place, now, out);
   if (error why = objection_to(asked, wall_clock_ns)) { // what was done above may have ended the world
@@ -118,16 +127,143 @@ control_effects controller_state::on_join(session_id from, const join_request& a
     return out;
   }
   note_past(asked);
-  if (!served_) agreed_ = asked.facts;
+  if (!served_ || agreed_.empty()) agreed_ = asked.facts;
   out.emplace_back(control_effect::send{from, join_welcome{.session = from,
                                                            .heartbeat = terms_.heartbeat,
                                                            .suspicion = terms_.suspicion,
                                                            .is_spare = newcomer.spare,
-                                                           .grants_leases = true}});
+                                                           .grants_leases = true,
+                                                           .has_successors = terms_.has_successors}});
+  if (asked.kept != epoch{}) // it serves an epoch that does not go on
+    out.emplace_back(control_effect::send{
+        from, failure_directive{
+                  asked.kept, loss_error("the epoch has ended while " + describe(asked.who) + " had no controller")}});
   members_.emplace(from, std::move(newcomer));
   const control_phase before = phase_;
   advance(now, out);
   if (phase_ == before) announce(out); // reports the additional process
+  return out;
+}
+
+controller_state::members::iterator controller_state::find_kept(const join_request& asked) {
+  if (asked.kept == epoch{} || asked.kept != epoch_ || !serves_on()) return members_.end();
+  return std::ranges::find_if(members_, [&](const auto& one) {
+    return one.second.self && one.second.outlasts && is_same_process(one.second.who, asked.who) &&
+           one.second.who.life == asked.who.life;
+  });
+}
+
+void controller_state::resume(members::iterator kept, session_id from, const join_request& asked, running_time now,
+                              control_effects& out) {
+  if (is_in_change(kept->first)) drop_change(loss_error(describe(asked.who) + " has connected again"), now, out);
+  auto moved = members_.extract(kept);
+  moved.key() = from;
+  member& one = moved.mapped();
+  one.is_away = false;
+  one.beat = 0;
+  one.silence.end(now);
+  members_.insert(std::move(moved));
+  if (agreed_.empty()) agreed_ = asked.facts;
+  out.emplace_back(control_effect::send{from, join_welcome{.session = from,
+                                                           .heartbeat = terms_.heartbeat,
+                                                           .suspicion = terms_.suspicion,
+                                                           .grants_leases = true,
+                                                           .has_successors = terms_.has_successors}});
+  grant(from, one, out);
+  announce(out);
+  advance(now, out);
+}
+
+control_effects controller_state::take_over(const std::optional<control_record>& found, boot_time real) {
+  control_effects out;
+  const running_time now = read_clock(real);
+  if (found) {
+    incarnation_ = found->incarnation + 1;
+    tried_ = found->latest;
+    longest_lease_ = std::max(longest_lease_, found->longest_lease);
+    const boot_time until = real_ + longest_lease_ + lease_bound(longest_lease_);
+    session_id next = 0;
+    const auto own_session = [&] { return next += 2; }; // those that are drawn are odd
+    for (const auto& one : found->others) departed_.emplace(own_session(), lease_holder{one.who, until});
+    if (found->is_over) { // another world begins
+      for (const auto& one : found->ranks) departed_.emplace(own_session(), lease_holder{one.who, until});
+    } else if (found->of != epoch{0}) {
+      epoch_ = found->of;
+      opened_by_ = found->opened_by;
+      ranks_ = found->size;
+      served_ = true;
+      phase_ = found->is_finishing ? control_phase::finishing : control_phase::serving;
+      some_done_ = found->is_finishing;
+      for (const auto& one : found->ranks) {
+        member made{.who = one.who,
+                    .place = one.place,
+                    .self = one.self,
+                    .last_epoch = epoch_,
+                    .worked = true,
+                    .lease_until = until,
+                    .outlasts = true,
+                    .is_away = true};
+        made.silence.end(now);
+        members_.emplace(own_session(), std::move(made));
+      }
+    }
+  }
+  decide(out);
+  announce(out);
+  return out;
+}
+
+control_record controller_state::record() const {
+  control_record made{.incarnation = incarnation_,
+                      .world_size = terms_.world_size,
+                      .of = epoch_,
+                      .opened_by = opened_by_,
+                      .size = ranks_,
+                      .latest = latest_epoch(),
+                      .longest_lease = longest_lease_,
+                      .is_finishing = phase_ == control_phase::finishing,
+                      .is_over = phase_ == control_phase::stopping || phase_ == control_phase::failed,
+                      .why = reason_};
+  for (const auto& [session, one] : members_)
+    if (one.self)
+      made.ranks.push_back({.who = one.who, .place = *one.place, .self = *one.self, .session = session});
+    else if (real_ <= one.lease_until)
+      made.others.push_back({.who = one.who, .place = one.place.value_or(0), .session = session});
+  std::ranges::sort(made.ranks, {}, &control_record::holder::self);
+  for (const auto& [session, one] : departed_) made.others.push_back({.who = one.who, .session = session});
+  return made;
+}
+
+void controller_state::decide(control_effects& out) const {
+  if (terms_.has_successors) out.emplace_back(control_effect::decide{record()});
+}
+
+void controller_state::end(error why, control_effects& out) const {
+  if (terms_.has_successors) {
+    control_record last = record();
+    last.is_over = true;
+    last.why = why;
+    out.emplace_back(control_effect::decide{std::move(last)});
+  }
+  out.emplace_back(control_effect::end{std::move(why)});
+}
+
+void controller_state::note_outlasting(epoch of, bool outlasts) {
+  if (of != epoch_) return;
+  for (auto& [session, one] : members_)
+    if (one.self) one.outlasts = outlasts;
+}
+
+control_effects controller_state::on_lease_ended(session_id which, boot_time real) {
+  control_effects out;
+  const running_time now = read_clock(real);
+  const auto found = members_.find(which);
+  if (found == members_.end()) {
+    if (departed_.erase(which) > 0) advance(now, out);
+  } else if (found->second.is_away) { // else its connection shows what follows
+    found->second.lease_until = {};
+    lose(found, loss_error(describe(found->second.who) + " has ended"), false, now, out);
+  }
   return out;
 }
 
@@ -208,6 +344,7 @@ control_effects controller_state::on_message(session_id from, const process_mess
                  [](const attach_request&) {},
                  [](const serving_report&) {},
                  [](const gate_notice&) {},
+                 [](const gate_closed&) {},
                  [](const change_request&) {},
                  [&](const id_offer& offer) {
                    if (planned_ && offer.of == planned_->of && !planned_->id && is_in_change(from) &&
@@ -361,7 +498,7 @@ control_effects controller_state::on_tick(boot_time real) {
 }
 
 void controller_state::grant(session_id to, member& one, control_effects& out) const {
-  if (!one.self || (phase_ == control_phase::forming && !directed_)) return;
+  if (!one.self || (phase_ == control_phase::forming && !directed_) || real_ > claimed_until_) return;
   const nanoseconds length = lease_length(terms_);
   // Counted from now, which is later than the process counts from.
   one.lease_until = std::max(one.lease_until, real_ + length + lease_bound(length));
@@ -429,12 +566,13 @@ control_effects controller_state::on_stop(boot_time) {
   is_switching_ = false;
   phase_ = control_phase::stopping;
   reason_ = stopping_error();
+  decide(out);
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never
   // ends.
   out.emplace_back(control_effect::close_order{reason_});
   for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, stop_directive{reason_}});
   announce(out);
-  if (members_.empty()) out.emplace_back(control_effect::end{});
+  if (members_.empty()) end({}, out);
   return out;
 }
 
@@ -456,6 +594,8 @@ std::optional<session_id> controller_state::session_of(rank one) const {
 
 void controller_state::advance(running_time now, control_effects& out) {
   if (phase_ == control_phase::forming || phase_ == control_phase::quiescing || is_joining_ || is_anyone_away()) return;
+  if (phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed)
+    return;
   if (phase_ != control_phase::gathering) fill_places(now);
   const auto free = free_places();
   if (phase_ == control_phase::serving) {
@@ -522,6 +662,7 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   if (std::exchange(is_held_, false))
     for (const auto& one : before) before_.push_back(one.second);
   epoch_ = next;
+  opened_by_ = incarnation_;
   phase_ = control_phase::forming;
   id_ = change ? change->id : std::nullopt;
   directed_ = false;
@@ -539,7 +680,9 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   for (const auto& [place, one] : by_place) {
     one->self = rank{ranks_++};
     one->reported = false;
+    one->outlasts = false;
   }
+  decide(out);
   announce(out);
   if (ranks_ == 1)
     id_ = unique_id{};
@@ -875,7 +1018,13 @@ control_effects controller_state::on_session_lost(session_id which, session_end 
     return out;
   }
   member& one = found->second;
-  if (how == session_end::closed) one.lease_until = {};
+  if (one.outlasts && one.self && serves_on()) {
+    // It connects again, and goes on. If it does not, its silence is noticed.
+    one.is_away = true;
+    if (is_in_change(which)) drop_change(loss_error("the connection to " + describe(one.who) + " has ended"), now, out);
+    return out;
+  }
+  if (how == session_end::closed && !one.outlasts) one.lease_until = {};
   error why = loss_error("the connection to " + describe(one.who) + " has ended");
   const bool may_join_again = phase_ == control_phase::gathering || phase_ == control_phase::rebuilding || in_epoch();
   if (now >= in_doubt_until_ || !may_join_again) {
@@ -931,6 +1080,7 @@ void controller_state::remove_finished(members::iterator which, running_time now
   if (nobody_works)
     for (auto& [session, one] : members_) one.self.reset(); // ranks of an epoch that has not served have no work to end
   if (was_serving || nobody_works) phase_ = control_phase::finishing;
+  if (phase_ == control_phase::finishing) decide(out);
   const bool is_ending =
       phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed;
   // The end of the world does not wait for spares.
@@ -939,7 +1089,7 @@ void controller_state::remove_finished(members::iterator which, running_time now
     for (const auto& [session, one] : members_)
       out.emplace_back(control_effect::send{session, stop_directive{stopping_error()}});
   if (is_ending && (members_.empty() || (phase_ == control_phase::finishing && !somebody)))
-    out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
+    end(phase_ == control_phase::failed ? reason_ : error{}, out);
   if (was_serving || nobody_works) announce(out);
 }
 
@@ -957,7 +1107,7 @@ void controller_state::lose(members::iterator which, error why, bool kill, runni
   settle_changes(out);
   if (kill) out.emplace_back(control_effect::kill_process{gone.who});
   if (phase_ == control_phase::stopping || phase_ == control_phase::failed) {
-    if (members_.empty()) out.emplace_back(control_effect::end{phase_ == control_phase::failed ? reason_ : error{}});
+    if (members_.empty()) end(phase_ == control_phase::failed ? reason_ : error{}, out);
     return;
   }
   if (phase_ == control_phase::finishing) {
@@ -1006,9 +1156,10 @@ void controller_state::give_up(error why, control_effects& out) {
   is_switching_ = false;
   phase_ = control_phase::failed;
   reason_ = std::move(why);
+  decide(out);
   for (const auto& [session, one] : members_) out.emplace_back(control_effect::send{session, stop_directive{reason_}});
   announce(out);
-  if (members_.empty()) out.emplace_back(control_effect::end{reason_});
+  if (members_.empty()) end(reason_, out);
 }
 
 namespace {

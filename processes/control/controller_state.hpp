@@ -8,6 +8,7 @@
 #include <troupe/device/threads/running_clock.hpp>
 #include <troupe/processes/control/control_messages.hpp>
 #include <troupe/processes/control/peer_silence.hpp>
+#include <troupe/processes/store/control_record.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -88,13 +89,18 @@ struct changed {
 struct end {
   error why;
 };
+/// Writes a decision down. The effects that follow are to be carried out when the store has it. Only with
+/// controller_terms::has_successors.
+struct decide {
+  control_record what;
+};
 } // namespace control_effect
 
 using control_effects =
     std::vector<std::variant<control_effect::send, control_effect::close_session, control_effect::kill_process,
                              control_effect::request_process, control_effect::announce, control_effect::open_order,
                              control_effect::hold_order, control_effect::close_order, control_effect::leave_order,
-                             control_effect::changed, control_effect::end>>;
+                              control_effect::changed, control_effect::end, control_effect::decide>>;
 
 /// Implements the membership decisions of a controller as a state machine whose calls return effects.
 /// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.
@@ -104,6 +110,19 @@ using control_effects =
 class controller_state {
 public:
   controller_state(controller_terms terms, boot_time now);
+
+  /// Begins with what the former controller has decided last, if there was one. Call it first, once, with
+  /// controller_terms::has_successors. The ranks are expected to join again and go on with their epoch.
+  [[nodiscard]] control_effects take_over(const std::optional<control_record>& found, boot_time now);
+  /// Sets until when this controller may grant leases: no other one is elected before.
+  void claim_until(boot_time end) noexcept { claimed_until_ = end; }
+  /// Sets whether the leases of epoch \p of outlast their connections (lease_grant::outlasts). Their ends are no
+  /// proofs then, and a rank that connects again goes on.
+  void note_outlasting(epoch of, bool outlasts);
+  /// Handles a proof that the former process of \p which, whose connection has ended, has ended its lease.
+  [[nodiscard]] control_effects on_lease_ended(session_id which, boot_time real);
+  /// Returns whether the process of \p which is a member, or may serve although it is none.
+  [[nodiscard]] bool may_serve(session_id which) const { return members_.contains(which) || departed_.contains(which); }
 
   [[nodiscard]] control_effects on_join(session_id from, const join_request& asked, boot_time real,
                                         std::int64_t wall_clock_ns);
@@ -178,7 +197,9 @@ private:
     std::uint64_t beat = 0;     ///< The number of its latest heartbeat.
     bool was_granted = false;   ///< Whether it has been sent a lease_grant since the latest heartbeat to all.
     boot_time lease_until{};    ///< It serves no longer without another grant. By this controller's clock.
-    /// Whether its connection has ended after a pause of the controller, and it is expected to join again.
+    bool outlasts = false;      ///< See note_outlasting().
+    /// Whether it is expected to join again: its connection has ended after a pause of the controller, or its lease
+    /// outlasts the connection.
     bool is_away = false;
     peer_silence silence{};
 
@@ -255,6 +276,17 @@ private:
   /// Returns the process of a rank, other than \p who, that uses the GPU of \p who; null if there is none.
   [[nodiscard]] const member* user_of_gpu(const process_identity& who) const;
   void give_place(member& newcomer, const join_request& asked);
+  /// Returns the rank that \p asked says it still is, if it is one.
+  [[nodiscard]] members::iterator find_kept(const join_request& asked);
+  /// Lets a rank go on in a new session.
+  void resume(members::iterator kept, session_id from, const join_request& asked, running_time now,
+              control_effects& out);
+  [[nodiscard]] bool serves_on() const noexcept {
+    return phase_ == control_phase::serving || phase_ == control_phase::finishing;
+  }
+  [[nodiscard]] control_record record() const;
+  void decide(control_effects& out) const;
+  void end(error why, control_effects& out) const;
   /// Gives up the process that was expected to return to \p place, which another process has been given.
   void replace_away(int place, running_time now, control_effects& out);
 
@@ -378,6 +410,9 @@ private:
   running_clock running_;      ///< All times here are its times, except those of leases. Each call reads it first.
   boot_time real_;             ///< The real time of that reading.
   boot_time started_;          ///< A former controller has granted no lease since.
+  boot_time claimed_until_ = boot_time::max();
+  std::uint64_t incarnation_ = 1;
+  std::uint64_t opened_by_ = 0; ///< The number of the controller that has begun the present epoch.
   std::map<session_id, lease_holder> departed_;
   std::set<std::string> returned_; ///< Descriptions of the processes that have joined and were in an epoch before.
   std::set<std::string> replaced_; ///< Those that their manager has started in the place of one that had ended.

@@ -57,6 +57,9 @@ struct controller_terms {
   nanoseconds link_retry_most{std::chrono::minutes{10}}; ///< Upper limit of this delay.
   /// Maximum difference between the clock of a process's host and the controller's.
   nanoseconds clock_skew{std::chrono::seconds{60}};
+  /// Whether another controller takes over when this one is lost. Each decision is then written down before it takes
+  /// effect (control_effect::decide).
+  bool has_successors = false;
 };
 
 [[nodiscard]] constexpr nanoseconds lease_length(const controller_terms& terms) noexcept {

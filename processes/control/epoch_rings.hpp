@@ -31,6 +31,8 @@ public:
   /// Connects to the gate anew. Returns the nonce by which the controller knows the connection; nullopt if there is no
   /// gate.
   std::optional<ring_session> knock();
+  /// Returns the nonce of the present connection to the gate, if there is one.
+  [[nodiscard]] std::optional<ring_session> nonce() const { return gate_ ? std::optional{gate_->nonce} : std::nullopt; }
   /// Returns whether the gate holds the other end of the connection.
   [[nodiscard]] bool has_gate() const;
   void leave_gate() { gate_.reset(); }

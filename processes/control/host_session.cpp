@@ -62,19 +62,23 @@ void host_session::serve(const serve_directive& asked) {
       error why = failure.why();
       why.text = "rank " + to_string(self) + " could not be given rings in shared memory: " + why.text;
       services_.warned(why);
+      if (has_successors() && has_left(*gate)) left_.push_back(nonce);
       gates_.erase(gate);
     }
   }
-  std::erase_if(gates_, has_left);
   serving_report report{.of = asked.of};
   serves_ = {};
+  kept_ = {};
   if (rings.size() > 1) { // a single rank on this host has no peers to agree with here
     for (const auto& one : rings) report.ranks.push_back(one.first);
     const std::size_t count = rings.size();
     service_->open_host(asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
-                        batch_sender(asked.of), asked.told);
+                        lasting_batch_sender(asked.of), asked.told);
     serves_ = asked.of;
-    if (count == static_cast<std::size_t>(asked.world_size)) report.resume = service_->points();
+    if (count == static_cast<std::size_t>(asked.world_size)) {
+      report.resume = service_->points();
+      if (has_successors()) kept_ = report;
+    }
   } else {
     service_->close({.code = errc::communicator_failed, .text = "this host no longer serves ranks"}, now());
   }
@@ -84,8 +88,38 @@ void host_session::serve(const serve_directive& asked) {
 
 void host_session::lost(const error& why, bool) {
   // The gate connections are kept: this service may join again.
+  if (kept_.of == epoch{}) close(why);
+}
+
+void host_session::ended(const error& why) {
+  over_ = why;
+  close(why);
+}
+
+void host_session::close(const error& why) {
+  kept_ = {};
   if (std::exchange(serves_, epoch{}) != epoch{})
     service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text}, now());
+}
+
+void host_session::admitted() {
+  if (kept_.of != epoch{}) send(kept_);
+  report_departures();
+}
+
+void host_session::work(time_point, running_time) {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(gates_, [this](const gate_connection& one) {
+    if (!has_left(one)) return false;
+    if (has_successors()) left_.push_back(one.nonce); // others take the end of a connection for a proof
+    return true;
+  });
+  if (!left_.empty()) report_departures();
+}
+
+void host_session::report_departures() {
+  if (!is_in_session()) return;
+  for (const ring_session& one : std::exchange(left_, {})) send(gate_closed{one});
 }
 
 std::optional<error> host_session::over() const {

@@ -29,7 +29,8 @@ struct host_services {
 /// Executes the controller's orders: gives rings in shared memory to the ranks of this host, and lets an order_service
 /// decide the order of worlds whose ranks are all on this host. Requests of other worlds are passed on to the
 /// controller (docs/design/0077-order-per-host.md).
-/// When the controller is lost, the service of the present epoch ends.
+/// When the controller is lost, the service of the present epoch ends, unless it decides the order of all ranks and the
+/// controller has successors: then the epoch goes on, and the next controller is told.
 class host_session final : public control_session {
 public:
   /// \p service must outlive this object; its owner runs it.
@@ -46,15 +47,22 @@ private:
   bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view batch) override;
   void refuse(const error& why) override { services_.warned(why); }
   void lost(const error& why, bool was_connected) override;
-  void ended(const error& why) override { over_ = why; }
+  void ended(const error& why) override;
+  void admitted() override;
+  void work(time_point now, running_time running) override;
   void serve(const serve_directive& asked);
+  void close(const error& why);
+  /// Tells the controller which processes have left the gate.
+  void report_departures();
 
   const process_identity who_;
   const std::string token_;
   const host_services services_;
   const std::shared_ptr<order_service> service_;
   epoch serves_{};                     ///< The epoch whose messages are passed to service_.
+  serving_report kept_{};              ///< Of serves_, if that goes on without a controller.
   std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
+  std::vector<ring_session> left_;     ///< Of those that have left, and of whom no controller has been told.
   std::optional<error> over_;
 };
 

@@ -27,12 +27,26 @@ process_session::process_session(session_services session, join_request who, pro
     services_{std::move(services)},
     rings_{services_.knock, services_.ring_wait, services_.without_rings} {}
 
+bool process_session::keeps_epoch() const {
+  return serves_ != epoch{} && serves_ == outlasting_ && serves_ == epoch_ &&
+         lease_->check(serves_) == serving_lease::standing::held;
+}
+
+nanoseconds process_session::silence_limit() const {
+  // Nothing ends with the connection, so another controller is searched for while the lease runs.
+  return keeps_epoch() ? suspicion() / 3 : suspicion();
+}
+
 process_message process_session::introduce() {
-  lease_->revoke(); // before another controller is told that it has no lease
+  who_.kept = keeps_epoch() ? epoch_ : epoch{};
+  if (who_.kept == epoch{}) { // before another controller is told that it has no lease
+    if (orphaned_by_) give_up_epoch(orphaned_by_);
+    lease_->revoke();
+  }
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
   knocked_ = running_now();
-  who_.nonce = rings_.knock();
+  who_.nonce = who_.kept != epoch{} ? rings_.nonce() : rings_.knock();
   return who_;
 }
 
@@ -49,11 +63,15 @@ void process_session::hear(controller_message& what) {
                            self->report(id_offer{of, made});
                        });
                  },
-                 [&](const commits_wanted& wanted) { services_.deliver({wanted}); },
+                 [&](const commits_wanted& wanted) {
+                   serves_ = {};
+                   services_.deliver({wanted});
+                 },
                  [&](formation_directive& directive) {
                    release_held(true);
                    rings_.retire();
                    epoch_ = directive.of;
+                   serves_ = {};
                    who_.last_size = directive.world_size;
                    if (grants_leases())
                      lease_->begin(directive.of, heartbeat_period());
@@ -67,17 +85,25 @@ void process_session::hear(controller_message& what) {
                    const auto sent = sent_at(grant.number);
                    if (!sent) return;
                    who_.last_lease = grant.length;
+                   if (grant.outlasts) outlasting_ = grant.of;
+                   orphaned_by_ = {};
                    lease_->extend(grant.of, *sent + grant.length);
                  },
                  [&](failure_directive& directive) {
-                   if (directive.of == epoch_) lease_->revoke();
+                   if (directive.of == epoch_) {
+                     lease_->revoke();
+                     serves_ = {};
+                   }
                    services_.deliver({std::move(directive)});
                    release_held(true);
                  },
                  [&](prepare_directive& directive) { services_.deliver({std::move(directive)}); },
                  [&](const hold_directive& directive) { services_.deliver({directive}); },
                  [&](const drop_directive& directive) { services_.deliver({directive}); },
-                 [&](quiesce_directive& directive) { deliver_after(std::move(directive)); },
+                 [&](quiesce_directive& directive) {
+                   serves_ = {};
+                   deliver_after(std::move(directive));
+                 },
                  [&](const fence_notice& notice) { end(notice.why); },
                  [&](stop_directive& directive) { deliver_after(std::move(directive)); },
                  [](const auto&) {}, // for other roles
@@ -86,8 +112,17 @@ void process_session::hear(controller_message& what) {
 }
 
 void process_session::lost(const error& why, bool was_connected) {
-  if (!was_connected) return;
+  if (was_connected && keeps_epoch()) {
+    orphaned_by_ = why; // the controller takes the end of this connection for no proof (MEM-1)
+    return;
+  }
+  if (was_connected) give_up_epoch(why);
+}
+
+void process_session::give_up_epoch(const error& why) {
   lease_->revoke(); // before this side ends the connection: the controller takes its end as a proof
+  serves_ = {};
+  orphaned_by_ = {};
   error told = why;
   told.effect = effect::unknown_outcome;
   if (was_joined()) services_.deliver({failure_directive{epoch_, std::move(told)}});
@@ -98,6 +133,7 @@ void process_session::lost(const error& why, bool was_connected) {
 
 void process_session::ended(const error& why) {
   lease_->revoke();
+  serves_ = {};
   rings_.retire();
   if (!why) return; // it has left
   held_.clear();    // the world ends at once
@@ -117,6 +153,13 @@ void process_session::work(time_point now, running_time running) {
     order = nullptr; // as in open_order()
   }
   lock.lock();
+  if (orphaned_by_ && !keeps_epoch()) {
+    error why = orphaned_by_;
+    why.text += "; no controller has renewed the lease of this process before its end";
+    const epoch of = epoch_;
+    give_up_epoch(why);
+    send(failed_report{.of = of, .why = with_unknown_outcome(why)}); // in case a controller has admitted it
+  }
   if (!held_.empty() && running - held_.front().since > announced_limit)
     fail_order({.code = errc::deadline_exceeded,
                 .text = "decisions that the controller has announced have not arrived through the rings in "
@@ -226,6 +269,7 @@ void process_session::lose_order(epoch of, const error& why) {
 }
 
 void process_session::fail_order(const error& why) {
+  serves_ = {};
   services_.deliver({failure_directive{epoch_, with_unknown_outcome(why)}});
   release_held(true);
   send(failed_report{.of = epoch_, .why = why});
@@ -237,9 +281,16 @@ void process_session::tell(member_report what) {
                           if (one.why) lease_->revoke(); // else it launches what has been released
                           leave(std::move(one), true);
                         },
+                        [this](formed_report& one) {
+                          const std::lock_guard lock{mutex_};
+                          if (one.of == epoch_) serves_ = epoch_;
+                          send(one);
+                        },
                         [this](failed_report& one) {
+                          const std::lock_guard lock{mutex_};
                           if (one.why.code == errc::process_poisoned) lease_->revoke(); // the process ends
-                          report(std::move(one));
+                          if (one.of == epoch_) serves_ = {};
+                          send(std::move(one));
                         },
                         [this](auto& one) { report(std::move(one)); }},
              what);

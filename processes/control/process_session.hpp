@@ -75,10 +75,16 @@ private:
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
   bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) override;
   void refuse(const error& why) override { end(why); }
+  [[nodiscard]] nanoseconds silence_limit() const override;
   void lost(const error& why, bool was_connected) override;
   void ended(const error& why) override;
   void work(time_point now, running_time running) override;
 
+  /// Returns whether the present epoch goes on although the process has lost its controller: it serves, the order of
+  /// its requests is decided elsewhere, and its lease has not ended.
+  [[nodiscard]] bool keeps_epoch() const;
+  /// Ends the lease and the present epoch, because of the loss of the controller.
+  void give_up_epoch(const error& why);
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.
   void lose_order(epoch of, const error& why);
   /// The same for the present epoch. Requires the lock.
@@ -105,6 +111,9 @@ private:
   std::shared_ptr<order_connection> order_{}; ///< The order of the present epoch, if the controller keeps one.
   epoch epoch_{};                             ///< The epoch of the latest formation_directive; 0 before the first.
   epoch opened_{};                            ///< The epoch whose order has been opened.
+  epoch serves_{};                            ///< The epoch that this rank has formed, until it fails or is to end.
+  epoch outlasting_{};                        ///< See lease_grant::outlasts.
+  error orphaned_by_{};                       ///< Why it has no controller; errc::none if it has one.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
   epoch_rings rings_;                         ///< Those of the present epoch.
   running_time knocked_{};                    ///< When a gate was looked for last.

@@ -215,7 +215,7 @@ controlled_membership::controlled_membership(join_request who, const configurati
       .ring_wait = wait,
       .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
   if (settings.ordering == ordering::agreed) // else there is no order to agree on
-    services.knock = [port = parse_control_address(settings.control.address).port] { return knock_at_gate(port); };
+    services.knock = [port = gate_port(settings.control)] { return knock_at_gate(port); };
   session_ = std::make_shared<process_session>(std::move(session), std::move(who), std::move(services));
 }
 
@@ -233,6 +233,22 @@ void controlled_membership::begin(world_inner_handle target) {
     session->disconnected(error_of(why, admitted));
   };
   controller_->begin(std::move(hooks), "troupe/pulse");
+}
+
+std::vector<std::string> control_addresses(const control_settings& settings) {
+  std::vector<std::string> made;
+  std::string_view rest = settings.address;
+  for (;;) {
+    const auto comma = rest.find(',');
+    made.emplace_back(rest.substr(0, comma));
+    static_cast<void>(parse_control_address(made.back()));
+    if (comma == std::string_view::npos) return made;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+std::uint16_t gate_port(const control_settings& settings) {
+  return parse_control_address(control_addresses(settings).front()).port;
 }
 
 std::shared_ptr<transport_dialer> make_control_dialer(const control_settings& settings, std::string token) {

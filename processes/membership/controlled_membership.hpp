@@ -11,6 +11,7 @@
 #include <troupe/runtime/placement/backend_selection.hpp>
 #include <troupe/runtime/placement/device_claim.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,6 +27,12 @@ namespace troupe {
 /// different values would launch different operations. For NCCL these are also nccl.config, without the communicator's
 /// name, and the variables by which NCCL chooses algorithms and transports.
 [[nodiscard]] std::vector<shared_fact> shared_settings(const configuration& settings, std::string_view backend);
+
+/// Returns the addresses in settings.address, which commas separate. A world whose controllers share a store has
+/// several. Errors: invalid_argument (one is no HOST:PORT).
+[[nodiscard]] std::vector<std::string> control_addresses(const control_settings& settings);
+/// Returns the port after which the gate and the meetings of each host are named: that of the first address.
+[[nodiscard]] std::uint16_t gate_port(const control_settings& settings);
 
 /// Makes the transport to the controller, which connects later. Errors: invalid_argument (the address; no token;
 /// certificates that are not valid, or are missing beyond loopback), missing (certificate files).

@@ -7,14 +7,22 @@
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/runtime/logging.hpp>
 
+#include <cstddef>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
 struct controller_connection::parts {
   parts(const control_settings& settings, std::string token, nanoseconds patience)
-    : dialer{make_control_dialer(settings, std::move(token))}, search{settings, patience, steady_now()} {}
+    : search{settings, patience, steady_now()} {
+    for (const std::string& one : control_addresses(settings)) {
+      control_settings its = settings;
+      its.address = one;
+      dialers.push_back(make_control_dialer(its, token));
+    }
+  }
 
   template <class Call>
   auto locked(Call call) {
@@ -41,9 +49,15 @@ struct controller_connection::parts {
     search.begin_tick(steady_now());
   }
 
+  /// Tries the next address: the one before has not answered, or its controller is lost.
   void connect(std::uint64_t attempt) {
+    const auto before = locked([this] { return present; });
+    const std::size_t next = (attempt - 1) % dialers.size();
+    if (next != before) dialers[before]->leave();
+    locked([&] { present = next; });
+    transport_dialer* const dialer = dialers[next].get();
     dialer->connect({.on_admitted =
-                         [this] {
+                         [this, dialer] {
                            dialer->send(what.introduction());
                            locked([this] { search.admit(); });
                          },
@@ -51,12 +65,17 @@ struct controller_connection::parts {
                      .on_lost = [this, attempt](const transport_fault& why) { lose(attempt, why); }});
   }
 
+  void send(std::string bytes) {
+    locked([this] { return dialers[present]; })->send(std::move(bytes));
+  }
+
   void lose(std::uint64_t attempt, const transport_fault& why) {
     what.disconnected(why, locked([&] { return search.was_admitted(attempt); }));
     locked([&] { search.lose(attempt, why, steady_now()); });
   }
 
-  const std::shared_ptr<transport_dialer> dialer;
+  std::vector<std::shared_ptr<transport_dialer>> dialers; ///< For each address.
+  std::size_t present = 0;                                ///< The one that was used last; protected by `guard`.
   hooks what;
   std::mutex guard;
   condition changed;
@@ -94,14 +113,14 @@ void controller_connection::begin(hooks what, const char* thread_name) {
 }
 
 void controller_connection::send(std::string bytes) {
-  parts_->dialer->send(std::move(bytes));
+  parts_->send(std::move(bytes));
 }
 
 void controller_connection::stop() {
   parts_->locked([this] { parts_->is_stopped = true; });
   parts_->changed.notify_all();
   if (parts_->watching.joinable()) parts_->watching.join();
-  parts_->dialer->stop();
+  for (const auto& one : parts_->dialers) one->stop();
 }
 
 std::optional<std::string> controller_connection::obstacle() const {

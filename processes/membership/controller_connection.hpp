@@ -16,10 +16,11 @@
 
 namespace troupe {
 
-/// Connects to a controller, and reconnects when the connection is lost. It gives up when the controller refuses the
-/// process or has been unreachable for too long. While the controller is unreachable, it logs the reason as a warning
-/// after 3 s (or a quarter of control.patience, if that is shorter), and again after twice that time, and so on.
-/// Threads: safe from any.
+/// Connects to a controller, and reconnects when the connection is lost. Where several addresses are given
+/// (control_addresses()), it tries one after the other: controllers that stand by listen at none. It gives up when the
+/// controller refuses the process or has been unreachable for too long. While the controller is unreachable, it logs
+/// the reason as a warning after 3 s (or a quarter of control.patience, if that is shorter), and again after twice that
+/// time, and so on. Threads: safe from any.
 class controller_connection {
 public:
   using finding = controller_finding;
@@ -39,7 +40,7 @@ public:
   /// Returns the hooks with which a connection serves \p session, whose services send through that connection.
   [[nodiscard]] static hooks hooks_of(const std::shared_ptr<control_session>& session);
 
-  /// \p patience: how long the controller may be unreachable. Errors: invalid_argument (the address; certificates or
+  /// \p patience: how long the controller may be unreachable. Errors: invalid_argument (an address; certificates or
   /// token missing), missing (certificate files).
   controller_connection(const control_settings& settings, std::string token, nanoseconds patience);
   /// Joins its threads, after which no hook is called.

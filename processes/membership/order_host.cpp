@@ -4,8 +4,8 @@
 #include <troupe/device/topology/thread_binding.hpp>
 #include <troupe/processes/control/host_session.hpp>
 #include <troupe/processes/meeting/meeting_service.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
-#include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
 #include <troupe/runtime/recording/flight_record.hpp>
 
@@ -20,7 +20,7 @@ namespace {
 
 order_gate open_gate_of(const control_settings& settings) {
   try {
-    return order_gate{parse_control_address(settings.address).port};
+    return order_gate{gate_port(settings)};
   } catch (const exception& failure) {
     error why = failure.why();
     why.text += ": if the controller or another order service for it runs on this host, none is needed here";
@@ -34,7 +34,7 @@ struct order_host::parts {
   parts(const control_settings& settings, std::string token, const wait_profile& wait, const sequencer_limits& limits,
         std::function<void(epoch of, std::size_t ranks)> serving)
     : gate{open_gate_of(settings)},
-      meetings{meeting_address(parse_control_address(settings.address).port)},
+      meetings{meeting_address(gate_port(settings))},
       service{std::make_shared<order_service>(order_service_settings{.limits = limits, .wait = wait})},
       controller{settings, token, settings.patience} {
     const std::string host = host_name();

@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -792,6 +793,15 @@ transport_dialer::~transport_dialer() {
 void transport_dialer::connect(dial_handlers handlers) {
   asio::post(parts_->loop.context,
              [all = parts_.get(), wanted = std::move(handlers)]() mutable { all->connect(std::move(wanted)); });
+}
+
+void transport_dialer::leave() {
+  std::promise<void> done;
+  asio::post(parts_->loop.context, [all = parts_.get(), &done] {
+    all->abandon();
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 void transport_dialer::send(std::string bytes) {

@@ -98,6 +98,10 @@ public:
   /// more when those of this one are.
   void connect(dial_handlers handlers);
 
+  /// Closes the connection, or gives the attempt up. Its handlers are not called any more. Must not be called by its
+  /// thread, nor after stop().
+  void leave();
+
   /// Sends \p bytes, at least one, without waiting. Does nothing unless the latest connection is admitted.
   void send(std::string bytes);
 

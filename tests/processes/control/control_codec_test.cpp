@@ -62,6 +62,7 @@ std::vector<process_frame> process_frames() {
                              .nonce = ring_session{{8, 9}}}},
           {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}},
           {9, gate_notice{ring_session{{~0ULL, 4}}}},
+          {9, gate_closed{ring_session{{~0ULL, 5}}}},
           {9, change_request{4, {.kind = rank_change_kind::leave, .place = 3, .renumbers = true}}},
           {9, change_request{5, {.kind = rank_change_kind::drain, .host = "there"}}}};
 }

@@ -251,4 +251,59 @@ TEST_CASE("a host's service ends with its world, and when it is refused", "[cont
   CHECK(refused.link->over()->code == errc::invalid_argument);
 }
 
+TEST_CASE("a host's service that orders all ranks goes on without its controller, and tells the next one",
+          "[control][takeover]") {
+  host_scene at;
+  join_welcome welcome = usual;
+  welcome.has_successors = true;
+  at.join(welcome);
+  at.knock(1);
+  at.knock(2);
+  const bool has_all = GENERATE(true, false);
+  at.hear(serve_directive{.of = epoch{3},
+                          .world_size = has_all ? 2 : 3,
+                          .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
+  REQUIRE(at.service->connected() == 2);
+  at.said.clear();
+  at.link->disconnected({.code = errc::missing, .text = "it has ended"});
+  at.join(welcome);
+  if (has_all) {
+    REQUIRE(at.said.size() == 1);
+    CHECK(at.last_report().of == epoch{3});
+    CHECK(at.last_report().ranks == std::vector{rank{0}, rank{1}});
+  } else {
+    CHECK(at.said.empty()); // the epoch is over: the controller has decided the order, too
+  }
+}
+
+TEST_CASE("a host's service reports processes that leave its gate, also those that left without a controller",
+          "[control][takeover]") {
+  host_scene at;
+  join_welcome welcome = usual;
+  const bool is_asked = GENERATE(true, false);
+  welcome.has_successors = is_asked;
+  at.join(welcome);
+  file_descriptor& first = at.knock(1);
+  file_descriptor& second = at.knock(2);
+  at.hear(claim_directive{ring_session{{1, 0}}});
+  at.hear(claim_directive{ring_session{{2, 0}}});
+  at.pass(20ms);
+  at.said.clear();
+  const auto reported = [&] {
+    std::vector<std::uint64_t> found;
+    for (const process_frame& one : at.said)
+      if (const auto* closed = std::get_if<gate_closed>(&one.what)) found.push_back(closed->nonce.words[0]);
+    return found;
+  };
+  first = file_descriptor{};
+  at.pass(20ms);
+  CHECK(reported() == (is_asked ? std::vector<std::uint64_t>{1} : std::vector<std::uint64_t>{}));
+  at.link->disconnected({.code = errc::missing, .text = "it has ended"});
+  second = file_descriptor{};
+  at.pass(20ms);
+  at.join(welcome);
+  at.pass(100ms);
+  CHECK(reported() == (is_asked ? std::vector<std::uint64_t>{1, 2} : std::vector<std::uint64_t>{}));
+}
+
 } // namespace troupe::tests::host_session_test

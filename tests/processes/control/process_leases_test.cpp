@@ -1,11 +1,15 @@
 /// Under which lease a process serves (MEM-1).
+#include "support/comes_true.hpp"
 #include "support/frames_scene.hpp"
 
 #include <troupe/completion/poller/serving_lease.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
+#include <cstdint>
+#include <string>
 
 namespace troupe::tests {
 
@@ -145,6 +149,130 @@ TEST_CASE("a process serves without leases under a controller that grants none",
   CHECK(scene.link->lease()->check(epoch{3}) == standing::held);
   scene.hear(failure_directive{epoch{3}, {.code = errc::communicator_failed}});
   CHECK(scene.link->lease()->check(epoch{3}) == standing::revoked);
+}
+
+namespace {
+
+/// A process that serves epoch 3 under a controller which has successors.
+struct kept_scene : lease_scene {
+  kept_scene() : kept_scene(true) {}
+  explicit kept_scene(bool outlasts) {
+    hear(join_welcome{
+        .session = session, .heartbeat = 250ms, .suspicion = 10s, .grants_leases = true, .has_successors = true});
+    static_cast<void>(introduction());
+    admit_by(session);
+    form(epoch{3});
+    hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h, .outlasts = outlasts});
+    link->tell(formed_report{epoch{3}});
+  }
+  void admit_by(session_id by) {
+    hear(
+        join_welcome{
+            .session = by, .heartbeat = 250ms, .suspicion = 10s, .grants_leases = true, .has_successors = true},
+        by);
+  }
+  void lose_controller() { link->disconnected({.code = errc::missing, .text = "it has ended"}); }
+};
+
+} // namespace
+
+TEST_CASE("a process goes on without its controller under a lease that outlasts it, and says so to the next",
+          "[control][lease][takeover]") {
+  kept_scene scene;
+  scene.lose_controller();
+  CHECK(scene.now() == standing::held);
+  CHECK(scene.got<failure_directive>().empty());
+  CHECK(scene.pass(100ms)); // it looks for another
+  const join_request asked = scene.introduction();
+  CHECK(asked.kept == epoch{3});
+  CHECK(asked.last_epoch == epoch{3});
+  CHECK(scene.now() == standing::held);
+  scene.admit_by(8);
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 2h, .outlasts = true}, 8);
+  CHECK(scene.now() == standing::held);
+  CHECK(scene.got<failure_directive>().empty());
+  SECTION("the next controller ends the epoch") {
+    scene.hear(failure_directive{epoch{3}, {.code = errc::communicator_failed}}, 8);
+    CHECK(scene.now() == standing::revoked);
+    scene.lose_controller();
+    CHECK(scene.introduction().kept == epoch{0});
+  }
+  SECTION("it is lost, too") {
+    scene.lose_controller();
+    CHECK(scene.introduction().kept == epoch{3});
+  }
+}
+
+TEST_CASE("a process gives its epoch up with its controller if that does not go on without it (MEM-1)",
+          "[control][lease][takeover][MEM-1]") {
+  enum class hindrance : std::uint8_t { order_of_controller, not_formed, failed, quiescing, next_epoch };
+  const auto by = GENERATE(hindrance::order_of_controller, hindrance::not_formed, hindrance::failed,
+                           hindrance::quiescing, hindrance::next_epoch);
+  kept_scene scene{by != hindrance::order_of_controller};
+  switch (by) {
+    case hindrance::order_of_controller: break;
+    case hindrance::not_formed:
+      scene.form(epoch{4});
+      scene.hear(lease_grant{.of = epoch{4}, .number = 0, .length = 1h, .outlasts = true});
+      break;
+    case hindrance::failed:
+      scene.link->tell(failed_report{.of = epoch{3}, .why = {.code = errc::device_failed}});
+      break;
+    case hindrance::quiescing: scene.hear(quiesce_directive{.of = epoch{3}, .why = {}}); break;
+    case hindrance::next_epoch: scene.hear(commits_wanted{epoch{4}}); break;
+  }
+  scene.lose_controller();
+  CHECK(scene.got<failure_directive>().size() == 1);
+  CHECK(scene.introduction().kept == epoch{0});
+  CHECK(scene.now(by == hindrance::not_formed ? epoch{4} : epoch{3}) == standing::revoked);
+}
+
+TEST_CASE("a process whose lease ends without a controller is closed with the reason (MEM-1)",
+          "[control][lease][takeover][MEM-1]") {
+  lease_scene scene;
+  static_cast<void>(scene.introduction());
+  scene.hear(join_welcome{.session = lease_scene::session,
+                          .heartbeat = 250ms,
+                          .suspicion = 10s,
+                          .grants_leases = true,
+                          .has_successors = true});
+  scene.form(epoch{3});
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 300ms, .outlasts = true}); // of real time
+  scene.link->tell(formed_report{epoch{3}});
+  scene.link->disconnected({.code = errc::missing, .text = "it has ended"});
+  CHECK(comes_true([&] {
+    scene.pass(20ms);
+    return !scene.got<failure_directive>().empty();
+  }));
+  const auto told = scene.got<failure_directive>();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].of == epoch{3});
+  CHECK(told[0].why.text.find("it has ended") != std::string::npos);
+  CHECK(told[0].why.text.find("lease") != std::string::npos);
+  CHECK(told[0].why.effect == effect::unknown_outcome);
+  CHECK(scene.now() == standing::revoked);
+  CHECK(scene.introduction().kept == epoch{0});
+}
+
+TEST_CASE("a process that keeps its epoch looks for another controller before its lease ends", "[control][takeover]") {
+  kept_scene scene;
+  CHECK_FALSE(scene.pass(3s));
+  CHECK(scene.pass(500ms)); // a third of the suspicion time
+  CHECK(scene.now() == standing::held);
+}
+
+TEST_CASE("a process that has done its work waits with its farewell for the next controller", "[control][takeover]") {
+  kept_scene scene;
+  scene.lose_controller();
+  scene.link->tell(leave_notice{});
+  CHECK(scene.told<leave_notice>().empty());
+  CHECK(scene.pass(100ms)); // it still looks for one
+  static_cast<void>(scene.introduction());
+  scene.admit_by(8);
+  CHECK(scene.told<leave_notice>().size() == 1);
+  scene.hear(stop_directive{{.code = errc::stopping}}, 8);
+  scene.link->await_farewell(20s); // returns at once
+  CHECK_FALSE(scene.pass(100ms));
 }
 
 } // namespace troupe::tests

@@ -2,7 +2,9 @@
 #include "processes/membership/heard_log.hpp"
 #include "processes/membership/scripted_controller.hpp"
 #include "support/comes_true.hpp"
+#include "support/outcomes.hpp"
 
+#include <troupe/processes/membership/controlled_membership.hpp>
 #include <troupe/processes/membership/controller_connection.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -230,6 +232,39 @@ TEST_CASE("the transport to a controller needs an address, a token, and certific
                      "control.certificate and control.key (troupe certs makes them)");
   // Any of the files means certificates, which must then be there.
   CHECK(why_not({.address = "127.0.0.1:7000", .ca = "/nowhere/ca.pem"}).code != errc::none);
+}
+
+TEST_CASE("a process that knows several controllers finds the one that listens, and leaves one that is silent",
+          "[processes][takeover]") {
+  scripted_controller first, second;
+  first.close(); // it stands by
+  noted_connection one{first.address() + "," + second.address()};
+  one.begin();
+  CHECK(second.next() == "this is 1");
+  CHECK(comes_true([&] { return !one.connection->obstacle(); }));
+  one.connection->send("a request");
+  CHECK(second.next() == "a request");
+  first.open();
+  SECTION("it ends") {
+    second.close();
+  }
+  SECTION("it is silent") {
+    one.find({.is_silent = true, .is_wanted = true});
+    CHECK(second.loses(1));
+    one.find({});
+  }
+  CHECK(first.next().has_value());
+  one.connection->send("another");
+  CHECK(comes_true([&] { return !one.connection->obstacle(); }));
+}
+
+TEST_CASE("each of several addresses of controllers is checked", "[processes][takeover]") {
+  for (const char* const wrong :
+       {"127.0.0.1:27700,", ",127.0.0.1:27700", "127.0.0.1:27700,here", "127.0.0.1:1,10.0.0.1:2"})
+    CHECK(error_of([&] {
+            static_cast<void>(controller_connection{{.address = wrong}, "secret of these tests", 1s});
+          }).code == errc::invalid_argument);
+  CHECK(gate_port({.address = "127.0.0.1:27700,127.0.0.1:27701"}) == 27'700);
 }
 
 } // namespace troupe::tests::controller_connection_test

@@ -1,0 +1,199 @@
+/// The controller's connections when its decisions are written into a store, and when it takes a world over.
+#include <troupe/processes/control/control_codec.hpp>
+#include <troupe/processes/control/control_server.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::tests::takeover_server_test {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A controller of two processes and a store that answers when the test says so.
+struct server_scene {
+  explicit server_scene(const std::optional<control_record>& found = std::nullopt)
+    : server{terms(), order_service_settings{}, nullptr,
+             controller_hooks{.send =
+                                  [this](peer_id to, const std::string& bytes) {
+                                    error why;
+                                    auto frame = decode_controller_frame(bytes, why);
+                                    REQUIRE(frame);
+                                    sessions[to] = frame->session;
+                                    sent[to].push_back(std::move(frame->what));
+                                  },
+                              .decide = [this](const control_record& what) { decisions.push_back(what); }},
+             control_sources{.draw_session = [this] { return drawn += 2; },
+                             .wall_clock = [] { return std::int64_t{0}; }}} {
+    server.take_over(found);
+  }
+  static controller_terms terms() {
+    controller_terms made{.world_size = 2};
+    made.recovery.policy = recovery_policy::shrink;
+    made.clock_skew = nanoseconds::max();
+    made.has_successors = true;
+    return made;
+  }
+  void join(peer_id from, int place, epoch kept = {}) {
+    server.hear(from,
+                encode(process_frame{0, join_request{.who = {.name = std::to_string(place), .host = "h", .pid = 7},
+                                                     .facts = {{"troupe", "1"}},
+                                                     .place = place,
+                                                     .device_count = 8,
+                                                     .last_epoch = kept,
+                                                     .last_size = 2,
+                                                     .last_lease = 9s,
+                                                     .kept = kept,
+                                                     .nonce = ring_session{{100 + std::uint64_t(place), 0}}}}));
+  }
+  void attach_host(peer_id from) {
+    server.hear(from, encode(process_frame{
+                          0, attach_request{.who = {.name = "s", .host = "h", .pid = 9}, .is_order_service = true}}));
+  }
+  void say(peer_id from, process_message what) {
+    server.hear(from, encode(process_frame{sessions.at(from), std::move(what)}));
+  }
+  template <class Message>
+  [[nodiscard]] std::vector<Message> told(peer_id to) {
+    std::vector<Message> found;
+    for (const auto& one : sent[to])
+      if (const auto* what = std::get_if<Message>(&one)) found.push_back(*what);
+    return found;
+  }
+
+  session_id drawn = 1;
+  std::map<peer_id, session_id> sessions;
+  std::map<peer_id, std::vector<controller_message>> sent;
+  std::vector<control_record> decisions;
+  control_server server;
+};
+
+constexpr peer_id first{1}, second{2}, host{3}, again{4};
+
+/// The record of a world that serves in epoch 5, whose ranks have said their nonces at the gate of their host.
+control_record serving_record() {
+  control_record made{.incarnation = 3,
+                      .world_size = 2,
+                      .of = epoch{5},
+                      .opened_by = 3,
+                      .size = 2,
+                      .latest = epoch{5},
+                      .longest_lease = 9s};
+  for (int place : {0, 1})
+    made.ranks.push_back({.who = {.name = std::to_string(place), .host = "h", .pid = 7},
+                          .place = place,
+                          .self = rank{place},
+                          .nonce = ring_session{{100 + std::uint64_t(place), 0}}});
+  return made;
+}
+
+} // namespace
+
+TEST_CASE("nothing that follows from a decision is sent before the store has it", "[control][takeover]") {
+  server_scene at;
+  REQUIRE(at.decisions.size() == 1);
+  at.join(first, 0);
+  CHECK(at.sent[first].empty()); // the controller has not written its own beginning
+  at.server.decided();
+  CHECK(at.told<join_welcome>(first).size() == 1);
+  at.join(second, 1);
+  REQUIRE(at.decisions.size() == 2);
+  CHECK(at.decisions[1].of == epoch{1});
+  REQUIRE(at.decisions[1].ranks.size() == 2);
+  CHECK(at.decisions[1].ranks[1].nonce == ring_session{{101, 0}});
+  CHECK(at.told<id_wanted>(first).empty());
+  CHECK(at.told<commits_wanted>(second).empty());
+  at.server.decided();
+  CHECK(at.told<id_wanted>(first).size() == 1);
+  CHECK(at.told<commits_wanted>(second).size() == 1);
+}
+
+TEST_CASE("a successor goes on with the ranks and the order service that return", "[control][takeover]") {
+  server_scene at{serving_record()};
+  REQUIRE(at.decisions.size() == 1);
+  CHECK(at.decisions[0].incarnation == 4);
+  CHECK(at.decisions[0].opened_by == 3);
+  CHECK(at.decisions[0].ranks[1].nonce == ring_session{{101, 0}});
+  at.server.decided();
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  REQUIRE(at.told<lease_grant>(second).size() == 1);
+  CHECK(at.told<lease_grant>(second)[0].of == epoch{5});
+  CHECK(at.told<lease_grant>(second)[0].outlasts);
+  at.attach_host(host);
+  REQUIRE(at.told<join_welcome>(host).size() == 1);
+  CHECK(at.told<join_welcome>(host)[0].has_successors); // it goes on, too
+  at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{0}, rank{1}}});
+  // It goes on with the order: what the service reports about ranks is heard.
+  at.say(host, order_batch{epoch{5}, encode(host_frame{.losses = {{rank{1}, {.code = errc::rank_lost}}}})});
+  REQUIRE(at.told<failure_directive>(first).size() == 1);
+  CHECK(at.told<failure_directive>(first)[0].why.rank == rank{1});
+}
+
+TEST_CASE("a successor takes no order over from a service that has not all ranks, or another epoch",
+          "[control][takeover]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  at.attach_host(host);
+  at.say(host, serving_report{.of = epoch{4}, .ranks = {rank{0}, rank{1}}});
+  at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{1}}});
+  at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{1}, rank{0}}});
+  at.say(host, order_batch{epoch{5}, encode(host_frame{.losses = {{rank{1}, {.code = errc::rank_lost}}}})});
+  CHECK(at.told<failure_directive>(first).empty());
+}
+
+TEST_CASE("a process that left the gate of its host has ended, whichever is noticed first", "[control][takeover]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.attach_host(host);
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  SECTION("its connection, then the gate") {
+    at.server.lose(second, session_end::closed);
+    CHECK(at.told<failure_directive>(first).empty()); // it may be alive
+    at.say(host, gate_closed{ring_session{{101, 0}}});
+  }
+  SECTION("the gate, then its connection") {
+    at.say(host, gate_closed{ring_session{{101, 0}}});
+    CHECK(at.told<failure_directive>(first).empty());
+    at.server.lose(second, session_end::closed);
+  }
+  CHECK(at.told<failure_directive>(first).size() == 1);
+  CHECK(at.decisions.back().of == epoch{6}); // at once
+}
+
+TEST_CASE("a process that ended while there was no controller is known by its nonce", "[control][takeover]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.join(first, 0, epoch{5});
+  at.attach_host(host);
+  at.say(host, gate_closed{ring_session{{101, 0}}});
+  CHECK(at.told<failure_directive>(first).size() == 1);
+  CHECK(at.decisions.back().of == epoch{6});
+}
+
+TEST_CASE("a rank that connects again is not taken for its former connection's end", "[control][takeover]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.attach_host(host);
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  at.join(again, 1, epoch{5}); // before the end of the former connection is noticed
+  at.server.lose(second, session_end::closed);
+  CHECK(at.told<failure_directive>(first).empty());
+  at.say(again, heartbeat{1});
+  REQUIRE(at.told<lease_grant>(again).size() == 2);
+  CHECK(at.told<lease_grant>(again)[1].number == 1);
+}
+
+} // namespace troupe::tests::takeover_server_test
