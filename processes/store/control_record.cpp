@@ -14,8 +14,8 @@ using nlohmann::ordered_json;
 constexpr int format = 1;
 
 ordered_json to_json(const control_record::holder& one) {
-  ordered_json made{{"name", one.who.name}, {"host", one.who.host}, {"pid", one.who.pid},
-                    {"gpu", one.who.gpu},   {"place", one.place},   {"rank", one.self.value()}};
+  ordered_json made{{"name", one.who.name}, {"host", one.who.host}, {"pid", one.who.pid},  {"gpu", one.who.gpu},
+                    {"life", one.who.life}, {"place", one.place},   {"rank", one.self.value()}};
   if (one.nonce) made["nonce"] = one.nonce->words;
   return made;
 }
@@ -24,7 +24,8 @@ control_record::holder holder_of(const ordered_json& from) {
   control_record::holder made{.who = {.name = from.at("name").get<std::string>(),
                                       .host = from.at("host").get<std::string>(),
                                       .pid = from.at("pid").get<std::int64_t>(),
-                                      .gpu = from.at("gpu").get<std::string>()},
+                                      .gpu = from.at("gpu").get<std::string>(),
+                                      .life = from.at("life").get<std::uint64_t>()},
                               .place = from.at("place").get<int>(),
                               .self = rank{from.at("rank").get<int>()}};
   if (const auto nonce = from.find("nonce"); nonce != from.end())

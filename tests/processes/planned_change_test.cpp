@@ -598,8 +598,8 @@ TEST_CASE("after a planned change sub-worlds and plans for the former ranks have
   for (const auto& one : ranks) {
     const auto is_in = [&](restored_kind kind, restored_state state) {
       const auto restored = one->in().status().restored;
-      return restored && std::ranges::any_of(*restored, [&](const restored_part& each) {
-               return each.kind == kind && each.state == state;
+      return restored && std::ranges::any_of(*restored, [&](const restored_part& part) {
+               return part.kind == kind && part.state == state;
              });
     };
     CHECK(comes_true([&] { return is_in(restored_kind::registration, restored_state::back); }, 30s));

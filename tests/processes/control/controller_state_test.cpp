@@ -758,7 +758,8 @@ std::vector<process_message> every_message(epoch of) {
                                    serving_report{of, {rank{0}}, {}},
                                    gate_notice{},
                                    held_report{of},
-                                   gate_closed{}};
+                                   gate_closed{},
+                                   change_request{}};
   for (std::size_t i = 0; i < std::variant_size_v<process_message>; ++i)
     REQUIRE(std::ranges::count(all, i, &process_message::index) == 1);
   all.emplace_back(leave_notice{});

@@ -621,7 +621,7 @@ TEST_CASE("the lanes of a sub-world have resume points of their own, across epoc
   CHECK(one.ask_in("both", 0, barrier{}).failure().code == errc::rebuilding);
   one.deliver_all();
   CHECK(waits.count() == 0);
-  CHECK_FALSE(over->is_open());
+  CHECK(over == nullptr); // nothing to wait for
   static_cast<void>(one.parts.at({"both", 1})->close({.code = errc::rebuilding, .text = "the epoch ends"}, false));
   one.deliver_all();
   const auto resumed = points_after_next_split(one, both);

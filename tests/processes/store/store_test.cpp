@@ -183,7 +183,7 @@ TEST_CASE("a record is read as it was written", "[store]") {
                      .is_finishing = true,
                      .is_over = true,
                      .why = {.code = errc::world_failed, .text = "a \"reason\"\n\xff"}};
-  one.ranks.push_back({.who = {.name = "0", .host = "h", .pid = 77, .gpu = "g"},
+  one.ranks.push_back({.who = {.name = "0", .host = "h", .pid = 77, .gpu = "g", .life = ~std::uint64_t{0}},
                        .place = 3,
                        .self = rank{1},
                        .nonce = ring_session{{1, ~std::uint64_t{0}}}});
@@ -206,6 +206,7 @@ TEST_CASE("a record is read as it was written", "[store]") {
   CHECK(read->ranks[0].who.host == "h");
   CHECK(read->ranks[0].who.pid == 77);
   CHECK(read->ranks[0].who.gpu == "g");
+  CHECK(read->ranks[0].who.life == ~std::uint64_t{0});
   CHECK(read->ranks[0].place == 3);
   CHECK(read->ranks[0].self == rank{1});
   CHECK(read->ranks[0].nonce == one.ranks[0].nonce);
