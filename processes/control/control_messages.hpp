@@ -113,10 +113,9 @@ struct gate_closed {
   ring_session nonce{}; ///< As in join_request.
 };
 
-using process_message =
-    std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report, drained_report,
-                 order_batch, leave_notice, attach_request, serving_report, gate_notice, held_report, gate_closed,
-                 change_request>;
+using process_message = std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report,
+                                     drained_report, order_batch, leave_notice, attach_request, serving_report,
+                                     gate_notice, held_report, gate_closed, change_request>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {

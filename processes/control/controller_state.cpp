@@ -105,7 +105,7 @@ control_effects controller_state::on_join(session_id from, const join_request& a
   for (auto it = members_.begin(); it != members_.end();) {
     const auto one = it++;
     if (!is_same_process(one->second.who, asked.who)) continue;
-    const bool has_asked = one->second.who.life == asked.who.life; // itself, not another one of the same name
+    const bool has_asked = one->second.who.life == asked.who.life;        // itself, not another one of the same name
     if (has_asked && asked.kept == epoch{}) one->second.lease_until = {}; // it has ended its lease before it has asked
     if (one->second.is_away && !one->second.self && has_asked)
       members_.erase(one);

@@ -100,7 +100,7 @@ using control_effects =
     std::vector<std::variant<control_effect::send, control_effect::close_session, control_effect::kill_process,
                              control_effect::request_process, control_effect::announce, control_effect::open_order,
                              control_effect::hold_order, control_effect::close_order, control_effect::leave_order,
-                              control_effect::changed, control_effect::end, control_effect::decide>>;
+                             control_effect::changed, control_effect::end, control_effect::decide>>;
 
 /// Implements the membership decisions of a controller as a state machine whose calls return effects.
 /// SEC-2: a message of a process that has not been admitted changes no state; it is at most answered.

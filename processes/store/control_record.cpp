@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 constexpr int format = 1;
 
 ordered_json to_json(const control_record::holder& one) {
-  ordered_json made{{"name", one.who.name}, {"host", one.who.host}, {"pid", one.who.pid},  {"gpu", one.who.gpu},
+  ordered_json made{{"name", one.who.name}, {"host", one.who.host}, {"pid", one.who.pid},      {"gpu", one.who.gpu},
                     {"life", one.who.life}, {"place", one.place},   {"rank", one.self.value()}};
   if (one.nonce) made["nonce"] = one.nonce->words;
   return made;

@@ -320,33 +320,6 @@ def test_functions_are_called_in_a_world_of_one_process():
         assert world.all_reduce(own).exception(PATIENCE).code == "stale_buffer"
 
 
-def test_processes_leave_as_planned_by_their_own_request_and_that_of_a_driver():
-    with troupe.Controller(3, policy="shrink") as controller:
-        def form(place):
-            runtime = troupe.Runtime(backend="mock", mock_devices=3, log_level="off", control_planned_changes=True,
-                                     environment=controller.environment(place))
-            return runtime, runtime.form_world()
-
-        with concurrent.futures.ThreadPoolExecutor(3) as threads:
-            parts = list(threads.map(form, range(3)))
-        worlds = [world for _, world in parts]
-        with attach(controller) as driver:
-            assert driver.wait_ready(PATIENCE).phase == "ready"
-            listed = driver.processes().result(PATIENCE)
-            assert [(one.place, one.rank, one.is_leaving) for one in listed] == [(0, 0, False), (1, 1, False), (2, 2, False)]
-            with pytest.raises(troupe.InvalidArgument):
-                driver.drain("nowhere").result(PATIENCE)
-            with pytest.raises(troupe.InvalidArgument):
-                driver.join(0).result(PATIENCE)
-            with pytest.raises(troupe.InvalidArgument):  # another rank would get its number
-                worlds[0].leave().result(PATIENCE)
-            assert worlds[2].leave().result(PATIENCE) is None
-            assert [one.rank for one in driver.leave(1).result(PATIENCE) if one.rank is not None] == [0]
-        for runtime, world in parts:
-            world.stop()
-            runtime.close()
-
-
 def test_a_world_of_one_process_cannot_be_left_as_planned():
     with troupe.Runtime(backend="mock", ranks=2, log_level="off") as runtime:
         with pytest.raises(troupe.Unsupported):

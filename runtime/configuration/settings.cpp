@@ -403,11 +403,11 @@ void settings_table::fill() {
       "revoke",
       named(parse_first_rung));
   begin_group("Worlds over processes");
-  add<&c::control, &k::address>(
-      "control.address",
-      "HOST:PORT of the controller of a world over processes, or of several with a store, separated by commas; empty: no "
-      "controller",
-      plain_text)
+  add<&c::control, &k::address>("control.address",
+                                "HOST:PORT of the controller of a world over processes, or of several with a store, "
+                                "separated by commas; empty: no "
+                                "controller",
+                                plain_text)
       .called("TROUPE_CONTROL", "--control");
   add<&c::control, &k::orphaned>("control.orphaned", "action without a controller: leave (the world ends) or rejoin",
                                  named(parse_orphan_policy));
