@@ -28,7 +28,8 @@ public:
   virtual void end(rank self) = 0;
   /// Ends the capture on all ranks. Only the first reason is kept.
   virtual void fail(error why) = 0;
-  /// Fails the capture because its deadline has passed.
+  /// Fails the capture because its deadline has passed. Has no effect once all ranks may have ended: a capture succeeds
+  /// at all ranks or at none, and only the end of the epoch may come between.
   virtual void expire() = 0;
   /// Returns the reason of the failure; errc::none if the capture has not failed.
   [[nodiscard]] virtual error failure() const = 0;

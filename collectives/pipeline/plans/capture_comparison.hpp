@@ -32,7 +32,8 @@ public:
   void end(rank self);
   /// Ends the capture. Only the first reason is kept.
   void fail(error why);
-  /// Fails the capture because its deadline has passed. The error describes the state of each rank.
+  /// Fails the capture because its deadline has passed. The error describes the state of each rank. Has no effect once
+  /// all have ended, because some may have kept their graphs already.
   void expire();
 
   /// Returns whether the peers of \p self have offered what its last call needs.

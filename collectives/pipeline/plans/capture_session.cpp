@@ -147,8 +147,9 @@ nanoseconds capture_session::took() const {
 }
 
 std::vector<rank> capture_session::give_up() {
-  peers_->expire(); // no effect if it has failed already
-  plan_->fail(peers_->failure());
+  peers_->expire();
+  peers_->fail({.code = errc::deadline_exceeded, .text = "a rank has not returned from the end of the capture"});
+  plan_->fail(peers_->failure()); // the first reason
   const std::lock_guard lock{mutex_};
   return inside_;
 }

@@ -110,6 +110,19 @@ TEST_CASE("a rank that does not come fails the capture at its deadline, and is n
   CHECK(error_of([&] { match.end(rank{1}); }).code == errc::deadline_exceeded); // it comes too late
 }
 
+TEST_CASE("a deadline that passes when all ranks have ended their capture leaves it to all",
+          "[collectives][plans][ORD-2]") {
+  capture_match match{2};
+  std::jthread other{[&] { match.end(rank{1}); }};
+  match.end(rank{0}); // this rank may keep its graph now
+  match.expire();
+  CHECK(match.failure().code == errc::none);
+  other.join();
+  CHECK(error_of([&] { match.end(rank{1}); }).code == errc::none);
+  match.fail({.code = errc::device_failed});
+  CHECK(match.failure().code == errc::device_failed); // the epoch ends
+}
+
 TEST_CASE("the first reason to fail is told to all, and whoever must not wait does not", "[collectives][plans]") {
   capture_match match{2};
   {
