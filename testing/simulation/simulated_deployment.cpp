@@ -298,8 +298,9 @@ constexpr std::size_t lane_of_probes = 1'000;
 
 constexpr nanoseconds longer_than_a_lease = 300ms;
 
-/// Requests a barrier from all ranks of the world and returns whether it succeeds at all of them.
-bool is_served(const scenario& of, system_under_test& where) {
+/// Requests a barrier from all ranks of the world and returns whether it succeeds at all of them. Uses a lane of its
+/// own, because a process that has joined does not know how often its peers have asked before.
+bool is_served(const scenario& of, system_under_test& where, std::size_t attempt) {
   fibers& threads = *fibers::current();
   const world_event now = where.latest();
   if (now.phase != world_phase::ready) return false;
@@ -311,9 +312,12 @@ bool is_served(const scenario& of, system_under_test& where) {
   for (const rank self : now.origins) {
     if (!where.has_client(self, now.epoch)) continue;
     ++counted->open;
-    clients.emplace_back([&where, self, now, counted] {
+    clients.emplace_back([&where, self, now, counted, attempt] {
       where.ask_rank(self, lane_of_probes,
-                     {.what = barrier{}, .epoch = now.epoch, .deadline = 300ms, .lane = lane::named("simulated probe")},
+                     {.what = barrier{},
+                      .epoch = now.epoch,
+                      .deadline = 300ms,
+                      .lane = lane::named("simulated probe " + std::to_string(attempt))},
                      make_reply_promise([counted](const outcome& result) {
                        --counted->open;
                        if (failure_of(result) == nullptr) ++counted->done;
@@ -330,9 +334,9 @@ void await_progress(const scenario& of, system_under_test& where, simulation_led
   fibers& threads = *fibers::current();
   log.note("all requests are answered");
   const time_point latest = virtual_now() + longest(of);
-  while (virtual_now() < latest && !where.has_ended()) {
+  for (std::size_t attempt = 1; virtual_now() < latest && !where.has_ended(); ++attempt) {
     threads.run([&] { return where.has_ended() || where.latest().phase == world_phase::ready; }, latest);
-    if (is_served(of, where)) {
+    if (is_served(of, where, attempt)) {
       log.note("the world serves");
       threads.sleep(longer_than_a_lease);
       if (where.latest().phase == world_phase::ready) where.judge_memory();

@@ -51,6 +51,7 @@ reply_promise simulation_ledger::expect(const planned_request& what, std::option
   if (const auto by = self ? processes_.find(*self) : processes_.end(); by != processes_.end())
     entries_.back().process = by->second;
   if (what.what == operation_kind::agree) entries_.back().agreed = memory_.agreed(what, self);
+  if (self) released_unwritten_.erase({what.number, *self}); // a process that was replaced may have asked before
   ++unanswered_;
   ++kinds_[what.what];
   entries_of_[what.number].push_back(entries_.size() - 1);
