@@ -1,4 +1,5 @@
 #include <troupe/actors/world/world_actor.hpp>
+#include <troupe/device/keep_for_good.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/threads/own_thread.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
@@ -86,8 +87,7 @@ void runtime::end(std::shared_ptr<parts> all) noexcept {
     report_leak({.code = errc::deadline_exceeded,
                  .text = "a thread has not returned from form_world(): the runtime's resources are not released"});
   }
-  static auto* const left = new std::vector<std::shared_ptr<parts>>;
-  left->push_back(std::move(all));
+  keep_for_good(std::move(all));
 }
 
 runtime::~runtime() {

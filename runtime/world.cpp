@@ -1,6 +1,7 @@
 #include <troupe/actors.hpp>
 #include <troupe/actors/world/request_gate.hpp>
 #include <troupe/collectives/operation/collective_methods_definitions.hpp>
+#include <troupe/device/keep_for_good.hpp>
 #include <troupe/device/memory/leak_report.hpp>
 #include <troupe/device/threads/own_thread.hpp>
 #include <troupe/runtime/interop/ask_into.hpp>
@@ -78,6 +79,10 @@ void world_registry::add(core_ptr one) {
 world_registry::core_ptr world_registry::counted(core_ptr one, core_ptr parent) {
   auto* const shown = one.get();
   return {shown, [from = weak_from_this(), one = std::move(one), parent = std::move(parent)](world::core*) mutable {
+            if (one->made.is_inherited()) {
+              keep_for_good(std::move(one));
+              return keep_for_good(std::move(parent));
+            }
             if (const auto all = from.lock()) all->let_go(one);
             one = nullptr;
             parent = nullptr; // may end the parent

@@ -1,6 +1,7 @@
 #include <troupe/device/mock/mock_driver.hpp>
 
 #include <troupe/device/file_descriptor.hpp>
+#include <troupe/device/keep_for_good.hpp>
 #include <troupe/device/kernel.hpp>
 #include <troupe/device/mock/mock_captures.hpp>
 #include <troupe/device/mock/mock_engine.hpp>
@@ -80,7 +81,9 @@ mock_driver::mock_driver(mock_options options)
     captures_{std::make_unique<mock_captures>()},
     engine_{std::make_unique<mock_engine>(options_.device_count, options_.mode)} {}
 
-mock_driver::~mock_driver() = default;
+mock_driver::~mock_driver() {
+  if (engine_->is_inherited()) keep_for_good(std::shared_ptr{std::move(engine_)});
+}
 
 std::size_t mock_driver::stream_count(device_id id) {
   return engine_->streams(id);

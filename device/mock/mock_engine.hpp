@@ -3,6 +3,7 @@
 #pragma once
 
 #include <troupe/device/mock/mock_driver.hpp>
+#include <troupe/device/process_mark.hpp>
 #include <troupe/device/threads/condition.hpp>
 #include <troupe/device/threads/worker.hpp>
 
@@ -73,6 +74,8 @@ public:
   mock_engine& operator=(const mock_engine&) = delete;
   ~mock_engine();
 
+  /// Returns whether this process is a fork, so that the engine's thread is the parent's: it must not be destroyed then.
+  [[nodiscard]] bool is_inherited() const noexcept { return made_.is_inherited(); }
   [[nodiscard]] native_stream create_stream(device_id id);
   [[nodiscard]] std::size_t streams(device_id id);
   /// Destroys a stream. Order: queued tasks still run.
@@ -132,6 +135,7 @@ private:
   [[nodiscard]] device_state& state_of(device_id id);
   [[nodiscard]] std::shared_ptr<queue> find(device_id id, native_stream handle) const;
 
+  const process_mark made_;
   const engine_mode mode_;
   const std::shared_ptr<mock_waker> waker_ = std::make_shared<mock_waker>();
 

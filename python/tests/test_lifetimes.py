@@ -419,6 +419,35 @@ def test_a_fork_drops_and_ends_what_it_has_inherited():
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "goes on", "")
 
 
+LEFT_BEHIND = """
+import gc, os, signal, troupe
+gc.disable()
+for kind in ("world", "lane", "memory", "plan"):
+    with troupe.Runtime(backend="mock", mock_devices=2, profile="frugal", log_level="off") as runtime:
+        world = runtime.form_world()
+        values = [troupe.empty(world, r, 4) for r in range(2)]
+        plan = world.capture([world.prepare("all_reduce", values)])
+        left = {"world": world, "lane": world.rank(0).lane("steps"), "memory": values[0], "plan": plan}[kind]
+    del world, values, plan, runtime
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends it if it hangs
+        del left
+        gc.collect()
+        os._exit(7)
+    del left
+    gc.collect()
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7, (kind, status)
+print("goes on")
+"""
+
+
+def test_a_fork_drops_what_the_parents_ended_runtime_has_left():
+    done = subprocess.run([sys.executable, "-c", LEFT_BEHIND], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "goes on", "")
+
+
 FORKS_UNDER_LOAD = """
 import gc, os, signal, sys, threading, numpy as np, troupe
 from troupe.testing import MockWorld

@@ -458,7 +458,7 @@ TEST_CASE(
     taken_over[i]->join();
     check_sums(*taken_over[i], firsts[i], sizes);
   }
-  for (const std::size_t gone : {1, 2})
+  for (const std::size_t gone : {1U, 2U})
     for (const error& why : loads[gone]->refused()) CHECK(why.effect == effect::rejected);
 }
 

@@ -37,7 +37,7 @@ struct small_world : controller_scene {
   void prepare(epoch of) {
     if (!state.has_member(14)) enter(14, 2, 1);
     say(11, id_offer{of, {}});
-    for (const session_id one : {11, 12, 14}) say(one, formed_report{of});
+    for (const session_id one : {11U, 12U, 14U}) say(one, formed_report{of});
   }
   [[nodiscard]] bool serves_on() const {
     return phase() == control_phase::serving && state.current_epoch() == epoch{2} &&
@@ -65,7 +65,7 @@ TEST_CASE("a world grows to an epoch that was prepared, at a place where its ord
   CHECK(told.self == rank{2});
   CHECK(told.world_size == 3);
   CHECK(told.hosts == std::vector<std::string>(3, "here"));
-  for (const session_id one : {11, 12}) scene.say(one, formed_report{epoch{3}});
+  for (const session_id one : {11U, 12U}) scene.say(one, formed_report{epoch{3}});
   CHECK(scene.told<hold_directive>(11).empty());
   CHECK(scene.serves_on());
   scene.say(14, formed_report{epoch{3}});
@@ -80,7 +80,7 @@ TEST_CASE("a world grows to an epoch that was prepared, at a place where its ord
   REQUIRE(scene.told<quiesce_directive>(12).size() == 1);
   CHECK(scene.told<quiesce_directive>(12).front().is_planned);
   CHECK(scene.count<control_effect::close_order>() == 0); // it would refuse what waits
-  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+  for (const session_id one : {11U, 12U}) scene.say(one, drained_report{.of = epoch{2}});
   CHECK(scene.phase() == control_phase::forming);
   CHECK(scene.state.current_epoch() == epoch{3});
   CHECK(scene.told<id_wanted>(11).size() == 1); // the id is the one that was prepared with
@@ -91,7 +91,7 @@ TEST_CASE("a world grows to an epoch that was prepared, at a place where its ord
   REQUIRE(opened != scene.all.end());
   CHECK(std::get<control_effect::open_order>(*opened).before ==
         std::vector<std::optional<rank>>{rank{0}, rank{1}, std::nullopt});
-  for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{3}});
+  for (const session_id one : {11U, 12U, 14U}) scene.say(one, formed_report{epoch{3}});
   CHECK(scene.phase() == control_phase::serving);
   CHECK(scene.state.event().ranks == 3);
 }
@@ -120,11 +120,11 @@ TEST_CASE("a change that fails before the order is held leaves the epoch as it i
   }
   SECTION("the order cannot be held") {
     scene.prepare(epoch{3});
-    for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{2}});
+    for (const session_id one : {11U, 12U}) scene.say(one, held_report{epoch{2}});
     scene.note(scene.state.on_order_held(false, scene.now));
   }
   CHECK(scene.serves_on());
-  for (const session_id one : {11, 12, 14}) {
+  for (const session_id one : {11U, 12U, 14U}) {
     REQUIRE(scene.told<drop_directive>(one).size() == 1);
     CHECK(scene.told<drop_directive>(one).front().of == epoch{3});
   }
@@ -133,10 +133,10 @@ TEST_CASE("a change that fails before the order is held leaves the epoch as it i
   REQUIRE_FALSE(scene.told<id_wanted>(11).empty());
   CHECK(scene.told<id_wanted>(11).back().of == epoch{4});
   scene.say(11, id_offer{epoch{4}, {}});
-  for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{3}});
+  for (const session_id one : {11U, 12U, 14U}) scene.say(one, formed_report{epoch{3}});
   CHECK(scene.told<hold_directive>(11).size() <= 1);
   const std::size_t before = scene.told<hold_directive>(12).size();
-  for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{4}});
+  for (const session_id one : {11U, 12U, 14U}) scene.say(one, formed_report{epoch{4}});
   CHECK(scene.told<hold_directive>(12).size() == before + 1);
 }
 
@@ -152,10 +152,10 @@ TEST_CASE("a process that is lost before the switch costs the epoch only if it i
     CHECK(scene.told<id_wanted>(11).size() == 1); // nobody is there to grow with
   }
   SECTION("the new one, when the order is held: the same ranks go on in another epoch") {
-    for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{2}});
+    for (const session_id one : {11U, 12U}) scene.say(one, held_report{epoch{2}});
     scene.note(scene.state.on_order_held(true, scene.now));
     scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
-    for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+    for (const session_id one : {11U, 12U}) scene.say(one, drained_report{.of = epoch{2}});
     CHECK(scene.state.current_epoch() == epoch{4});
     scene.form({11, 12});
     CHECK(scene.phase() == control_phase::serving);
@@ -205,7 +205,7 @@ TEST_CASE("a world that stops gives a change up", "[control][planned]") {
   scene.prepare(epoch{3});
   scene.note(scene.state.on_stop(scene.now));
   CHECK(scene.phase() == control_phase::stopping);
-  for (const session_id one : {11, 12, 14}) CHECK(scene.told<drop_directive>(one).size() == 1);
+  for (const session_id one : {11U, 12U, 14U}) CHECK(scene.told<drop_directive>(one).size() == 1);
 }
 
 namespace {
@@ -252,7 +252,7 @@ TEST_CASE("a rank that is asked to leave does so at the switch to an epoch witho
   CHECK(answers_for(scene, 1).empty());
   REQUIRE(scene.told<id_wanted>(11).empty()); // one rank would remain, which has no order to go on in
   REQUIRE(scene.told<quiesce_directive>(11).size() == 1);
-  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+  for (const session_id one : {11U, 12U}) scene.say(one, drained_report{.of = epoch{2}});
   CHECK(scene.told<stop_directive>(12).size() == 1);
   CHECK(answers_for(scene, 1) == std::vector{errc::none});
   scene.say(11, formed_report{epoch{3}});
@@ -364,7 +364,7 @@ TEST_CASE("all processes of a host leave at once if the world can go on without 
     CHECK(answers_for(scene, 50).empty());
     switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
     CHECK(answers_for(scene, 50) == std::vector{errc::none});
-    for (const session_id one : {14, 15}) CHECK(scene.told<stop_directive>(one).size() == 1);
+    for (const session_id one : {14U, 15U}) CHECK(scene.told<stop_directive>(one).size() == 1);
     CHECK(scene.state.processes().front().self == rank{0});
   }
   SECTION("its spare alone: no epoch follows") {

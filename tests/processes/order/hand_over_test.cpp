@@ -176,7 +176,7 @@ TEST_CASE("clients that still ask the former order are passed on, behind what th
   rig.run();
   REQUIRE(cancelled.count() == 1);
   CHECK(cancelled.failure().code == errc::cancelled);
-  for (const std::size_t count : {8, 16}) asked.push_back(rig.ask(1, rig.add(1, count), at(mine, std::nullopt)));
+  for (const std::size_t count : {8U, 16U}) asked.push_back(rig.ask(1, rig.add(1, count), at(mine, std::nullopt)));
   rig.run();
   for (const outcome_log& one : asked) {
     REQUIRE(one.count() == 1);
