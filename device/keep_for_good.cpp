@@ -18,7 +18,8 @@ constinit std::atomic<kept*> latest{nullptr}; // leak checkers find them from he
 
 void keep_for_good(std::shared_ptr<const void> one) {
   auto* const next = new kept{std::move(one), latest.load()};
-  while (!latest.compare_exchange_weak(next->before, next)) {}
+  while (!latest.compare_exchange_weak(next->before, next)) {
+  }
 }
 
 } // namespace troupe

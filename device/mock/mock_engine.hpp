@@ -74,7 +74,8 @@ public:
   mock_engine& operator=(const mock_engine&) = delete;
   ~mock_engine();
 
-  /// Returns whether this process is a fork, so that the engine's thread is the parent's: it must not be destroyed then.
+  /// Returns whether this process is a fork, so that the engine's thread is the parent's: it must not be destroyed
+  /// then.
   [[nodiscard]] bool is_inherited() const noexcept { return made_.is_inherited(); }
   [[nodiscard]] native_stream create_stream(device_id id);
   [[nodiscard]] std::size_t streams(device_id id);

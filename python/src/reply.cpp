@@ -82,18 +82,49 @@ void reply::deliver(outcome result) noexcept {
   if (launch_) launch_->conclude(); // after the outcome: a thread that sees the step finds it
 }
 
-bool awaited::wait(nanoseconds spin, time_point until) {
+namespace {
+
+/// Whether polling for replies has paid lately in this process. Where they come later than it lasts, it only takes the
+/// core from the threads that work on them. Threads: any; a lost update does no harm.
+class polling_record {
+public:
+  /// Now and then also where it has not paid, because that may have changed.
+  [[nodiscard]] bool is_worthwhile() noexcept {
+    return credit_.load(std::memory_order_relaxed) > 0 || skipped_.fetch_add(1, std::memory_order_relaxed) % 64 == 63;
+  }
+  void note(bool has_paid) noexcept {
+    const int credit = credit_.load(std::memory_order_relaxed);
+    credit_.store(std::clamp(credit + (has_paid ? 1 : -1), 0, most), std::memory_order_relaxed);
+  }
+
+private:
+  static constexpr int most = 8;
+  std::atomic<int> credit_{most};
+  std::atomic<unsigned> skipped_{0};
+};
+
+constinit polling_record polling;
+
+} // namespace
+
+bool awaited::poll(nanoseconds spin, time_point until) const {
   if (is_done()) return true;
-  const time_point began = std::chrono::steady_clock::now();
-  const time_point spun = std::min(until, began + spin);
-  while (std::chrono::steady_clock::now() < spun) {
-    for (int i = 0; i < 16; ++i) {
-      if (is_done()) return true;
+  if (spin <= nanoseconds{0} || !polling.is_worthwhile()) return false;
+  const time_point spun = std::min(until, later(std::chrono::steady_clock::now(), spin));
+  bool is_here = false;
+  while (!is_here && std::chrono::steady_clock::now() < spun)
+    for (int i = 0; i < 16 && !is_here; ++i) {
+      is_here = is_done();
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
     }
-  }
+  polling.note(is_here);
+  return is_here;
+}
+
+bool awaited::wait(nanoseconds spin, time_point until) {
+  if (poll(spin, until)) return true;
   std::unique_lock lock{mutex_};
   const auto done = [this] { return is_done(); };
   if (until == time_point::max()) {
@@ -190,16 +221,12 @@ void order_stream(reply& one, std::uintptr_t stream, const py::object& timeout) 
     if (const error* failure = failure_of(one.result())) raise(*failure);
 }
 
-/// Polls for that long without the GIL. Returns whether the result has arrived.
+/// Polls for that long without the GIL, where that pays. Returns whether the result has arrived.
 bool spin(awaited& one, double seconds) {
   if (one.is_done()) return true;
-  if (seconds <= 0) return false;
-  const time_point until = later(std::chrono::steady_clock::now(), duration_of(py::float_(seconds), {}));
-  PyThreadState* const state = PyEval_SaveThread();
-  bool done = one.is_done();
-  while (!done && std::chrono::steady_clock::now() < until) done = one.is_done();
-  PyEval_RestoreThread(state);
-  return done;
+  const nanoseconds most = duration_of(py::float_(seconds), {});
+  const py::gil_scoped_release released;
+  return one.poll(most, time_point::max());
 }
 
 /// Binds what both kinds of replies have. \p text is their description, \p about that of result().

@@ -59,7 +59,10 @@ public:
   void require_own() const {
     if (!is_done()) made_.require_own("this reply");
   }
-  /// Spins for \p spin, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
+  /// Spins for \p spin, until \p until at the latest; does not where replies have come later lately. Returns is_done(). The
+  /// caller must not hold the GIL.
+  [[nodiscard]] bool poll(nanoseconds spin, time_point until) const;
+  /// Spins for \p spin where that pays, then sleeps until \p until. Returns is_done(). The caller must not hold the GIL.
   [[nodiscard]] bool wait(nanoseconds spin, time_point until);
   /// Adds \p who to \p where when the result arrives. If the result has arrived already, adds nothing and returns
   /// false. Errors: those of require_own().

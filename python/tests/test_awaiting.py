@@ -130,3 +130,22 @@ def test_wrong_spins_are_refused():
         troupe.set_await_spin(-1)
     with pytest.raises(ValueError):
         troupe.set_result_spin(-1)
+
+
+def test_polling_stops_while_it_does_not_pay():
+    troupe.set_result_spin(0.02)
+    try:
+        with troupe.testing.MockWorld(2) as mock:
+            waits = mock.world.rank(0).lane("alone").barrier()  # for rank 1
+
+            def wait():
+                with pytest.raises(TimeoutError):
+                    waits.result(0.02)
+            for _ in range(10):
+                wait()
+            before = time.thread_time()
+            for _ in range(30):
+                wait()
+            assert time.thread_time() - before < 0.1  # of 0.6 s; one in 64 waits polls
+    finally:
+        troupe.set_result_spin(50e-6)
