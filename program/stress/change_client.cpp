@@ -288,7 +288,7 @@ void run_change_driver(const change_clients& options, const configuration& setti
           ++seen.outgrown;
         } else if (why->code == errc::stopping && driver.status().phase == world_phase::stopped) {
           ++seen.leaving;
-        } else if (may_end_with_epoch(why->code)) {
+        } else if (may_end_with_epoch(why->code) || why->code == errc::missing) { // the controller is lost
           ++seen.ended;
         } else {
           ++seen.refused;

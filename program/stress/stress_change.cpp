@@ -376,7 +376,8 @@ private:
     epoch last{};
     for (const auto& one : events_.since(0)) {
       last = std::max(last, one.event.epoch);
-      if (one.event.reason.text.find("goes on without a planned change") != std::string::npos) ++given_up;
+      if (one.event.reason.text.find("goes on without a planned change") != std::string::npos && given_up++ == 0)
+        std::printf("the first attempt that was given up: %s\n", one.event.reason.text.c_str());
       if (one.event.phase == control_phase::rebuilding && one.event.reason.code != errc::rebuilding) ++ends;
     }
     std::array<double, 3> load{};

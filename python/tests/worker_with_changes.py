@@ -24,12 +24,12 @@ def work(world, rank, said):
     try:
         while True:
             sums = np.zeros(4, "float32")
-            done = lane.all_reduce(ones, sums, deadline=PATIENCE).result(PATIENCE)
+            done = lane.all_reduce(ones, out=sums, deadline=PATIENCE).result(PATIENCE)
             said["sums"].setdefault(str(done.epoch), set()).add(float(sums[0]))
             said["requests"] += 1
             pause.wait(0.001)
     except troupe.Error as why:
-        said["refused"] = [why.code, why.effect]
+        said["refused"], said["text"] = [why.code, why.effect], why.text
 
 
 async def leave(world):
