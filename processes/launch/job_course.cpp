@@ -112,7 +112,9 @@ void job_course::end_with(int status, const std::string& why) {
 }
 
 void job_course::fill(place_index place) {
-  if (!ending_ && slots_[place].is == process_slot::state::empty) start(place);
+  if (ending_ || slots_[place].is != process_slot::state::empty) return;
+  respawning_.on_asked(place); // the job waits for the place again
+  start(place);
 }
 
 void job_course::start(place_index place) {

@@ -60,7 +60,7 @@ void change_job::restart_controller() {
 
 void change_job::fill_all() {
   supervisor_.post([this] {
-    for (launch::place_index place = 0; place < plan_.places.size(); ++place) course_.want(place);
+    for (launch::place_index place = 0; place < plan_.places.size(); ++place) course_.fill(place);
   });
 }
 

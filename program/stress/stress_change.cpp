@@ -320,13 +320,23 @@ private:
     ++done_;
   }
 
+  /// Waits for the answer to a change. A controller that was restarted knows only of the processes that join it.
+  [[nodiscard]] bool await(const std::future<world_processes>& answer) {
+    const auto until = steady::now() + options_.clients.patience;
+    while (answer.wait_for(1s) != std::future_status::ready) {
+      if (steady::now() > until) return false;
+      if (faults_ > 0) job_.fill_all();
+    }
+    return true;
+  }
+
   /// Makes a change, again after faults. Returns whether it is made.
   [[nodiscard]] bool change(const rank_change& what) {
     const std::string name =
         std::string{to_string(what.kind)} + (what.place ? " of place " + std::to_string(*what.place) : "");
     for (const auto until = steady::now() + 2 * options_.clients.patience; !job_.ended();) {
       auto answer = job_.change(what);
-      if (answer.wait_for(options_.clients.patience) != std::future_status::ready) {
+      if (!await(answer)) {
         const auto last = events_.latest();
         hang_ = "a " + name + " has no answer" + (last ? "; " + describe(*last) : "");
         return false;
