@@ -90,7 +90,7 @@ void collective_actor::leave_lanes(const leave_lane& gone) {
 
 void collective_actor::on_exit() {
   const std::string by = exit_.text();
-  state_->end(by.empty() ? "it was asked to leave" : "it was ended" + by);
+  state_->end(by.empty() ? by : "it was ended" + by);
 }
 
 } // namespace troupe

@@ -165,13 +165,18 @@ error collective_state::objection_to(const rank_request& asked, const terms& now
 }
 
 void collective_state::end(const std::string& reason) {
+  const bool has_left = reason.empty(); // with its world, which has said why before, unless it was rebuilding
   error why{.code = errc::abandoned};
   std::shared_ptr<rank_pipeline> pipeline;
   terms_.change([&](terms& now) {
     why.rank = name_in(now);
-    why.text = "the collective actor of rank " + to_string(*why.rank) + " has ended: " + reason;
+    why.text = "the collective actor of rank " + to_string(*why.rank) +
+               " has ended: " + (has_left ? "it was asked to leave" : reason);
     now.ended = true;
-    now.closed = why;
+    if (!has_left)
+      now.closed = why;
+    else if (!now.closed || now.closed.code == errc::rebuilding)
+      now.closed = {.code = errc::stopping, .text = "the world has stopped", .rank = why.rank};
     pipeline = now.pipeline;
   });
   if (pipeline && pipeline->load() > 0) pipeline->fail(std::move(why));

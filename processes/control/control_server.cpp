@@ -263,6 +263,7 @@ void control_server::finish_opening() {
   order_.open(begun.of, std::move(begun.routes), std::move(hosts), begun.before);
   if (resume_) order_.learn(commits_of(*resume_, begun.of)); // in case that host and all ranks are lost
   if (begun.closed) order_.close(begun.closed, steady_now());
+  state_.can_hold_order(can_hold_order()); // not only at the next tick: a change may be asked for before
   carry_out(std::exchange(held_, {}));
 }
 

@@ -382,6 +382,8 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    out.emplace_back(control_effect::announce{std::move(ready)});
                    reason_ = {};
                    settle_changes(out);
+                   for (const delayed_change& each : std::exchange(delayed_, {}))
+                     begin_change(each.id, each.asker, each.asked, now, out);
                    advance(now, out);
                  },
                  [&](const failed_report& report) { fail(found, report, now, out); },
@@ -773,6 +775,7 @@ void controller_state::keep_leavers(error why, control_effects& out) {
     out.emplace_back(control_effect::changed{one.id, why});
     return true;
   });
+  for (const delayed_change& one : std::exchange(delayed_, {})) out.emplace_back(control_effect::changed{one.id, why});
 }
 
 void controller_state::refuse_changes(const error& why, control_effects& out) {
@@ -803,7 +806,7 @@ error controller_state::objection_to_departure(const std::set<session_id>& leave
 
 error controller_state::objection_to(const rank_change& asked, std::optional<session_id> asker, asked_change& made,
                                      running_time now) {
-  if (asked_.size() >= most_asked)
+  if (asked_.size() + delayed_.size() >= most_asked)
     return {.code = errc::busy,
             .text = std::to_string(most_asked) + " changes of this world are under way: ask again when one is done"};
   if (error why = objection_to_peer(terms_.token)) return why;
@@ -840,17 +843,27 @@ error controller_state::objection_to(const rank_change& asked, std::optional<ses
 control_effects controller_state::on_change_asked(change_id id, std::optional<session_id> asker,
                                                   const rank_change& asked, boot_time real) {
   control_effects out;
-  const running_time now = read_clock(real);
+  begin_change(id, asker, asked, read_clock(real), out);
+  return out;
+}
+
+void controller_state::begin_change(change_id id, std::optional<session_id> asker, const rank_change& asked,
+                                    running_time now, control_effects& out) {
+  const bool removes = asked.kind == rank_change_kind::leave || asked.kind == rank_change_kind::drain;
+  if (removes && is_switching_ && asked_.size() + delayed_.size() < most_asked) {
+    delayed_.push_back({id, asker, asked});
+    return;
+  }
   asked_change made{.id = id, .kind = asked.kind, .due = later(now, terms_.gather)};
   error why = objection_to(asked, asker, made, now);
   if (why || asked.kind == rank_change_kind::none) {
     out.emplace_back(control_effect::changed{id, std::move(why)});
-    return out;
+    return;
   }
   asked_.push_back(made);
-  if (asked.kind == rank_change_kind::join) {
+  if (!removes) {
     out.emplace_back(control_effect::request_process{made.place});
-    return out;
+    return;
   }
   if (planned_) drop_change({.code = errc::busy, .text = "another change was asked for"}, now, out);
   given_up_ = 0;
@@ -862,7 +875,6 @@ control_effects controller_state::on_change_asked(change_id id, std::optional<se
   if (std::ranges::none_of(made.leavers, [&](session_id one) { return members_.at(one).self.has_value(); }))
     for (const session_id one : made.leavers)
       out.emplace_back(control_effect::send{one, stop_directive{stopping_error()}});
-  return out;
 }
 
 world_processes controller_state::processes() const {
@@ -885,7 +897,9 @@ void controller_state::quiesce(running_time now, control_effects& out) {
   phase_ = control_phase::quiescing;
   due_ = later(now, terms_.drain);
   reason_ = {.code = errc::rebuilding,
-             .text = "the world is formed again with more ranks: ask again when it is ready in its next epoch",
+             .text = is_held_
+                         ? "the ranks of the world change as planned"
+                         : "the world is formed again with other ranks: ask again when it is ready in its next epoch",
              .epoch = epoch_};
   for (auto& [session, one] : members_) one.reported = false;
   // Close the order first: an operation that one rank launches must have been announced to all, or its drain never

@@ -154,8 +154,9 @@ public:
   [[nodiscard]] control_effects on_tick(boot_time real);
   [[nodiscard]] control_effects on_stop(boot_time now);
   /// Begins a change of the ranks; answered once by control_effect::changed. \p asker: the member that asks, if any.
-  /// \p id: not used by another change. Processes that stand by take the places of those that leave, or the world goes
-  /// on with fewer ranks. Nothing changes if too few would remain then (rank_change).
+  /// \p id: not used by another change. While the world switches as planned, it waits for the next epoch. Processes
+  /// that stand by take the places of those that leave, or the world goes on with fewer ranks. Nothing changes if too
+  /// few would remain then (rank_change).
   [[nodiscard]] control_effects on_change_asked(change_id id, std::optional<session_id> asker, const rank_change& asked,
                                                 boot_time now);
   /// Returns the processes of the world, ranks first.
@@ -228,6 +229,13 @@ private:
     std::set<session_id> leavers{}; ///< The processes that leave.
     int place = 0;                  ///< Of the process that joins.
     running_time due{};             ///< By when it has joined.
+  };
+
+  /// A change that was asked for while the world switched, and begins when the next epoch serves.
+  struct delayed_change {
+    change_id id = 0;
+    std::optional<session_id> asker{};
+    rank_change asked{};
   };
 
   /// A change of the ranks that is prepared beside the present epoch (docs/design/0117-planned-change.md).
@@ -321,6 +329,8 @@ private:
   [[nodiscard]] bool can_plan(std::size_t next_ranks) const;
   /// Begins to form with the ranks that the world is to have: prepares that, or quiesces if it cannot.
   void change_ranks(running_time now, control_effects& out);
+  void begin_change(change_id id, std::optional<session_id> asker, const rank_change& asked, running_time now,
+                    control_effects& out);
   /// Sets what \p asked is about in \p made. Returns why it is refused, or errc::none.
   [[nodiscard]] error objection_to(const rank_change& asked, std::optional<session_id> asker, asked_change& made,
                                    running_time now);
@@ -330,7 +340,7 @@ private:
   void dismiss_leavers(control_effects& out) const;
   /// Answers the changes that are done.
   void settle_changes(control_effects& out);
-  /// Answers that the ranks that are to leave stay, because of \p why.
+  /// Answers that the ranks that are to leave, or were to when the next epoch serves, stay because of \p why.
   void keep_leavers(error why, control_effects& out);
   /// Does so, and answers all other changes with \p why.
   void refuse_changes(const error& why, control_effects& out);
@@ -400,6 +410,7 @@ private:
   bool is_held_ = false; ///< Whether the order of the present epoch is held.
   std::optional<planned_change> planned_{};
   std::vector<asked_change> asked_{};
+  std::vector<delayed_change> delayed_{};
   epoch tried_{};              ///< The latest epoch that was prepared: its number is not used again.
   int given_up_ = 0;           ///< Number of changes given up since the last epoch began.
   running_time next_change_{}; ///< Earliest time of the next change.

@@ -40,7 +40,8 @@ void job_course::start_all() {
 
 void job_course::hear(const control_event& event) {
   is_leaving_ = event.phase == control_phase::finishing || event.phase == control_phase::stopping;
-  if (event.phase == control_phase::rebuilding) {
+  is_rebuilding_ = event.phase == control_phase::rebuilding;
+  if (is_rebuilding_) {
     for (place_index place = 0; place < slots_.size(); ++place)
       if (slots_[place].held_back) fill(place);
   } else {
@@ -60,11 +61,14 @@ void job_course::kill_lost(const process_identity& who) {
 }
 
 void job_course::joined(const std::string& name) {
-  if (const auto place = running_place(name)) respawning_.on_joined(*place);
+  const auto place = running_place(name);
+  if (!place) return;
+  respawning_.on_joined(*place);
+  slots_[*place].asked = false;
 }
 
 void job_course::want(place_index place) {
-  slots_[place].wanted = true;
+  (is_rebuilding_ ? slots_[place].wanted : slots_[place].asked) = true;
   if (ending_ || slots_[place].is != process_slot::state::empty) return;
   if (const auto delay = start_for_world(place)) start_later(place, *delay);
 }
@@ -76,6 +80,11 @@ std::optional<place_index> job_course::running_place(const std::string& name) co
 }
 
 std::optional<std::chrono::nanoseconds> job_course::start_for_world(place_index place) {
+  if (slots_[place].asked) {
+    respawning_.on_asked(place);
+    actions_.say(plan_.places[place].describe() + " is started: a process for its place was asked for");
+    return std::chrono::nanoseconds{0};
+  }
   const auto delay = respawning_.on_wanted(place, actions_.now());
   if (delay)
     actions_.say(plan_.places[place].describe() +
@@ -103,13 +112,16 @@ void job_course::end_with(int status, const std::string& why) {
 }
 
 void job_course::fill(place_index place) {
-  if (!ending_ && slots_[place].is == process_slot::state::empty) start(place);
+  if (ending_ || slots_[place].is != process_slot::state::empty) return;
+  respawning_.on_asked(place); // the job waits for the place again
+  start(place);
 }
 
 void job_course::start(place_index place) {
   process_slot& one = slots_[place];
   one.failed.reset();
   one.held_back = false;
+  one.asked = false;
   try {
     const started_process process = actions_.start(place, one.starts++);
     one.is = process_slot::state::running;
@@ -165,7 +177,7 @@ exit_decision job_course::decide(place_index place, pid_t pid, const exit_status
     one.held_back = true;
     return {};
   }
-  if (decision.what == after_exit::done && one.wanted)
+  if (decision.what == after_exit::done && (one.wanted || (one.asked && !is_leaving_)))
     if (const auto delay = start_for_world(place)) return {.what = after_exit::respawn, .delay = *delay};
   return decision;
 }

@@ -72,7 +72,9 @@ public:
   void kill_lost(const process_identity& who);
   /// The process called \p name has joined the world.
   void joined(const std::string& name);
-  /// The rebuilding world needs a process at \p place.
+  /// The world needs a process at \p place: while it rebuilds, or because somebody has asked for one
+  /// (rank_change_kind::join). One that is asked for is no respawn, and is not forgotten while the process that leaves
+  /// the place still runs.
   void want(place_index place);
 
   // See launched_job:
@@ -90,6 +92,7 @@ private:
     bool started_before = false;
     bool held_back = false; ///< Left empty because the world's processes are leaving.
     bool wanted = false;    ///< The rebuilding world needs a process here.
+    bool asked = false;     ///< Somebody has asked for a process here, and none has joined since.
     /// The failure of the last process: its status, the reason as text for users, and the number of earlier failures.
     struct failure {
       int status;
@@ -126,6 +129,7 @@ private:
   bool ending_ = false; ///< Nothing more is started.
   bool finished_ = false;
   bool is_leaving_ = false; ///< The world's processes have begun to leave.
+  bool is_rebuilding_ = false;
   error world_failure_{};
   std::optional<job_end> end_; ///< The first reason to end the job.
   std::size_t failures_{};

@@ -26,8 +26,12 @@ void respawn_policy::on_rank(place_index place) {
 std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index place, instant now) {
   process_slot& one = slots_[place];
   const auto delay = one.budget.take(including_pauses(now));
-  if (delay && std::exchange(one.done, false)) ++undone_;
+  if (delay) on_asked(place);
   return delay;
+}
+
+void respawn_policy::on_asked(place_index place) {
+  if (std::exchange(slots_[place].done, false)) ++undone_;
 }
 
 std::string respawn_policy::objection(process_slot& one, bool has_run, instant now) const {

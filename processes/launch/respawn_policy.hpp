@@ -58,6 +58,9 @@ public:
   [[nodiscard]] std::optional<std::chrono::nanoseconds> on_wanted(place_index place,
                                                                   std::chrono::steady_clock::time_point now);
 
+  /// Call when somebody has asked for a process at \p place, where none runs. It is not counted as a respawn.
+  void on_asked(place_index place);
+
 private:
   struct process_slot {
     recovery_budget budget;

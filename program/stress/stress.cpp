@@ -1,5 +1,6 @@
 #include <troupe/program/bench/frame/process_usage.hpp>
 #include <troupe/program/commands.hpp>
+#include <troupe/program/stress/stress_change.hpp>
 #include <troupe/program/stress/stress_losses.hpp>
 #include <troupe/program/stress/stress_order.hpp>
 #include <troupe/program/stress/stress_small.hpp>
@@ -333,6 +334,7 @@ void add_stress(CLI::App& program, action& chosen) {
   CLI::App* stress = program.add_subcommand("stress", "run the runtime under load, and verify every result");
   stress->require_subcommand(1);
   add_stress_small(*stress, chosen);
+  add_stress_change(*stress, chosen);
   auto options = std::make_shared<order_options>();
   CLI::App* order = stress->add_subcommand(
       "order", "many clients send requests to every rank in any order; verify that all ranks launch in one order");

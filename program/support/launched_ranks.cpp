@@ -28,22 +28,24 @@ void survive_losses(launch::job_terms& terms, recovery_policy policy, nanosecond
   terms.respawns.budget.first_delay = terms.respawns.budget.longest_delay = std::chrono::milliseconds{10};
 }
 
-launch::launched_job launch_ranks(const runtime_options& options, std::vector<std::string> arguments,
-                                  launch::job_terms terms, bool ends_with_a_loss) {
+launch::launch_plan plan_of_ranks(const runtime_options& options, std::vector<std::string> arguments) {
   const std::size_t count = process_count(options.settings());
   const auto passed_on = options.arguments({"ranks", "mock.devices"});
   arguments.insert(arguments.end(), passed_on.begin(), passed_on.end());
   arguments.push_back("--mock-devices=" + std::to_string(count));
+  std::signal(SIGCHLD, SIG_DFL); // If it were ignored, the exit statuses of the processes would be lost.
+  return launch::make_launch_plan(
+      {.processes = count, .program = launch::own_program(), .arguments = std::move(arguments)});
+}
+
+launch::launched_job launch_ranks(const runtime_options& options, std::vector<std::string> arguments,
+                                  launch::job_terms terms, bool ends_with_a_loss) {
   if (ends_with_a_loss) {
     terms.control.terms.recovery.policy = recovery_policy::fail_fast;
     terms.respawns.budget.count = 0;
   }
   terms.supervisor.signals = {SIGINT, SIGTERM};
-  std::signal(SIGCHLD, SIG_DFL); // If it were ignored, the exit statuses of the processes would be lost.
-  return launch::launched_job{
-      launch::make_launch_plan(
-          {.processes = count, .program = launch::own_program(), .arguments = std::move(arguments)}),
-      std::move(terms)};
+  return launch::launched_job{plan_of_ranks(options, std::move(arguments)), std::move(terms)};
 }
 
 configuration settings_of_driver(launch::launched_job& job, configuration settings) {

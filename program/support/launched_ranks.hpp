@@ -16,6 +16,7 @@
 
 namespace troupe::launch {
 struct job_terms;
+struct launch_plan;
 class launched_job;
 } // namespace troupe::launch
 
@@ -27,6 +28,10 @@ namespace troupe::program {
 
 /// Makes \p terms those of a job that goes on after the loss of a process, as often as it is lost.
 void survive_losses(launch::job_terms& terms, recovery_policy policy, nanoseconds suspicion);
+
+/// Plans process_count() processes, which run this program with \p arguments and with the settings that \p options were
+/// given.
+[[nodiscard]] launch::launch_plan plan_of_ranks(const runtime_options& options, std::vector<std::string> arguments);
 
 /// Makes the job of process_count() processes, which run this program with \p arguments and with the settings that
 /// \p options were given. If \p ends_with_a_loss, the loss of a process ends the job; else \p terms decide

@@ -44,7 +44,11 @@ const setting& setting_called(const std::string& name) {
 
 std::string text_of(const setting& which, const py::handle& value) {
   if (py::isinstance<py::str>(value)) return py::cast<std::string>(value);
-  if (py::isinstance<py::bool_>(value)) return py::cast<bool>(value) ? "1" : "0";
+  if (py::isinstance<py::bool_>(value)) {
+    const bool is_set = py::cast<bool>(value);
+    if (which.form == "yes|no") return is_set ? "yes" : "no";
+    return is_set ? "1" : "0";
+  }
   const bool is_number = py::isinstance<py::int_>(value) || py::isinstance<py::float_>(value);
   if (which.form == "DURATION" && (is_number || py::hasattr(value, "total_seconds"))) {
     const nanoseconds span = duration_of(py::reinterpret_borrow<py::object>(value), {}, which.name.data());

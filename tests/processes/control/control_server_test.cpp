@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -201,6 +202,46 @@ TEST_CASE("drivers and processes are answered what they ask about the ranks, and
   }
   CHECK(at.sent.empty());
   for (const world_process& one : at.server.state().processes()) CHECK_FALSE(one.is_leaving);
+}
+
+TEST_CASE("a change that is asked for as soon as another one is done is planned, too", "[control][planned]") {
+  server_scene at;
+  std::map<peer_id, session_id> all;
+  const auto enter = [&](peer_id from, int place, bool spare) {
+    const std::string name = std::to_string(place) + (spare ? "s" + std::to_string(static_cast<int>(from)) : "");
+    join_request asked{.who = {.name = name, .host = "h" + name, .pid = place + 1}, .place = place, .spare = spare};
+    asked.facts = {{std::string{fact_of_planned_changes}, "yes"}};
+    at.hear(from, 0, std::move(asked));
+    all[from] = at.last_session;
+  };
+  const auto say = [&](peer_id from, process_message what) { at.hear(from, all.at(from), std::move(what)); };
+  constexpr peer_id third{3}, fourth{4};
+  enter(first, 0, false);
+  enter(second, 1, false);
+  say(first, id_offer{epoch{1}, {}});
+  for (const peer_id one : {first, second}) say(one, formed_report{epoch{1}});
+  enter(third, 1, true);
+  enter(fourth, 1, true);
+  /// The process of place 1 leaves, and \p next takes its place.
+  const auto replace = [&](peer_id last, peer_id next, std::uint64_t of) {
+    INFO("epoch " << of);
+    const epoch before{of - 1}, after{of};
+    say(last, change_request{of, {.kind = rank_change_kind::leave}});
+    REQUIRE(at.told<id_wanted>(first).back().of == after);
+    say(first, id_offer{after, {}});
+    for (const peer_id one : {first, next}) say(one, formed_report{after});
+    for (const peer_id one : {first, last}) say(one, held_report{before});
+    REQUIRE(at.told<quiesce_directive>(first).size() == of - 1);
+    CHECK(at.told<quiesce_directive>(first).back().is_planned);
+    at.server.tick(); // finds an order that is held
+    for (const peer_id one : {first, last}) say(one, drained_report{.of = before});
+    for (const peer_id one : {first, next}) say(one, formed_report{after});
+    REQUIRE(at.server.state().event().phase == control_phase::serving);
+    REQUIRE(at.told<change_reply>(last).size() == 1);
+    CHECK_FALSE(at.told<change_reply>(last).front().why);
+  };
+  replace(second, third, 2);
+  replace(third, fourth, 3);
 }
 
 TEST_CASE("a controller that was asleep drops nobody that it could not hear, and who is silent then is dropped",

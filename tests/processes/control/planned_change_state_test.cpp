@@ -320,6 +320,38 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
   }
 }
 
+TEST_CASE("a rank that is asked to leave while the world switches leaves with the next change", "[control][planned]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  scene.say(11, id_offer{epoch{3}, {}});
+  for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{3}});
+  for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{2}});
+  scene.note(scene.state.on_order_held(true, scene.now));
+  REQUIRE(scene.phase() == control_phase::quiescing);
+  leave(scene, 2, false);
+  ask(scene, 7, {.kind = rank_change_kind::drain, .host = "elsewhere"});
+  CHECK(answers_for(scene, 2).empty());
+  SECTION("which begins when the epoch serves") {
+    for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+    ask(scene, 1, {.kind = rank_change_kind::leave, .place = 0});
+    for (const session_id one : {11, 12, 14}) scene.say(one, formed_report{epoch{3}});
+    CHECK(answers_for(scene, 7) == std::vector{errc::invalid_argument});
+    CHECK(answers_for(scene, 1) == std::vector{errc::invalid_argument}); // rank 1 would become rank 0
+    CHECK(answers_for(scene, 2).empty());
+    REQUIRE(scene.told<id_wanted>(11).size() == 2);
+    switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+    CHECK(answers_for(scene, 2) == std::vector{errc::none});
+    CHECK(scene.told<stop_directive>(14).size() == 1);
+  }
+  SECTION("and stays if the switch fails") {
+    scene.note(scene.state.on_session_lost(12, session_end::closed, scene.now));
+    CHECK(answers_for(scene, 2) == std::vector{errc::communicator_failed});
+    CHECK(answers_for(scene, 7) == std::vector{errc::communicator_failed});
+    scene.form({11, 14});
+    CHECK(scene.state.rank_of(14, scene.state.current_epoch()) == rank{1});
+  }
+}
+
 TEST_CASE("a rank does not leave if too few would remain", "[control][planned]") {
   controller_scene scene{terms_of(2)};
   for (const int place : {0, 1}) scene.join(11 + static_cast<session_id>(place), place);

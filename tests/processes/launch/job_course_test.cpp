@@ -339,8 +339,9 @@ TEST_CASE("only an empty place is filled, and not once the job ends", "[launch]"
   CHECK(rig.fill(0).empty());
   static_cast<void>(rig.end(0));
   CHECK(rig.fill(0) == lines{"start 0, attempt 1"});
-  static_cast<void>(rig.end(0));
+  CHECK(rig.end(1).size() == 1); // the job waits for the place that was filled again
   static_cast<void>(rig.end_with(0));
+  static_cast<void>(rig.end(0));
   CHECK(rig.fill(0).empty());
 }
 
@@ -469,11 +470,13 @@ TEST_CASE("a world that needs a process that is done gets it started again, with
   const std::string said = "process 0 is started again: its world rebuilds, and no process is left for its place";
   course_rig rig{2, 0, {.budget = {.count = 2, .first_delay = 700ms}}};
   static_cast<void>(rig.end(0));
+  static_cast<void>(rig.hear(control_phase::rebuilding));
   CHECK(rig.want(0) == lines{said, "after 0ms"});
   CHECK(rig.want(0).empty()); // it is under way
   CHECK(rig.call_next() == lines{"start 0, attempt 1"});
   static_cast<void>(rig.hear(control_phase::forming));
   CHECK(rig.end(0).size() == 1);
+  static_cast<void>(rig.hear(control_phase::rebuilding));
   CHECK(rig.want(0) == lines{said, "after 700ms"});
   CHECK(rig.call_next() == lines{"start 0, attempt 2"});
   CHECK(rig.end(0).size() == 1); // wanted still, but beyond the terms
@@ -483,6 +486,7 @@ TEST_CASE("a world that needs a process that is done gets it started again, with
 
 TEST_CASE("a process that returns 0 while its world needs it is started again", "[launch]") {
   course_rig rig{2, 0, {.budget = {.count = 2, .first_delay = 700ms}}};
+  CHECK(rig.hear(control_phase::rebuilding).empty());
   CHECK(rig.want(0).empty());
   CHECK(rig.hear(control_phase::rebuilding).empty());
   CHECK(rig.end(0) == lines{"report 0, pid 101 ended with exit status 0",
@@ -502,10 +506,37 @@ TEST_CASE("a job whose last process returns 0 ends, though its world wants that 
 TEST_CASE("a need of the world ends with its rebuilding", "[launch]") {
   for (const control_phase phase : {control_phase::forming, control_phase::serving, control_phase::finishing}) {
     course_rig rig{2};
+    static_cast<void>(rig.hear(control_phase::rebuilding));
     static_cast<void>(rig.want(0));
     static_cast<void>(rig.hear(phase));
     CHECK(rig.end(0).size() == 1);
   }
+}
+
+TEST_CASE("a process that somebody asks for is started when the one that leaves its place has ended, and is no respawn",
+          "[launch][planned]") {
+  const std::string said = "process 0 is started: a process for its place was asked for";
+  course_rig rig{2, 0, {.budget = {.count = 0}}};
+  static_cast<void>(rig.hear(control_phase::serving));
+  CHECK(rig.want(0).empty()); // the one that leaves still runs
+  static_cast<void>(rig.hear(control_phase::forming));
+  static_cast<void>(rig.hear(control_phase::serving));
+  CHECK(rig.end(0) == lines{"report 0, pid 101 ended with exit status 0", said, "after 0ms"});
+  CHECK(rig.call_next() == lines{"start 0, attempt 1"});
+  CHECK(rig.end(0).size() == 1); // it was asked for once
+  CHECK(rig.want(0) == lines{said, "after 0ms"});
+  CHECK(rig.call_next() == lines{"start 0, attempt 2"});
+  SECTION("and not again, if it was under way when it was asked for") {
+    CHECK(rig.want(0).empty());
+    rig.course.joined("0");
+    CHECK(rig.end(0).size() == 1);
+  }
+  SECTION("and not for a world that ends") {
+    CHECK(rig.want(0).empty());
+    static_cast<void>(rig.hear(control_phase::finishing));
+    CHECK(rig.end(0).size() == 1);
+  }
+  CHECK(rig.end(1).back() == "finish 0"); // the place was waited for again
 }
 
 TEST_CASE("a job that ends starts nothing for its world", "[launch]") {
