@@ -108,7 +108,8 @@ struct change_request {
   rank_change what{};
 };
 /// Order service of another host → controller: the process that has sent this nonce to the gate of that host has closed
-/// its connection to it. A process does so when it ends, or after it has given up its lease.
+/// its connection to it. A process does so when it ends, and after it has given up its lease if it cannot use that
+/// connection any more. One that only looks for another controller keeps it.
 struct gate_closed {
   ring_session nonce{}; ///< As in join_request.
 };

@@ -17,6 +17,7 @@ host_session::host_session(session_services session, process_identity who, std::
     service_{std::move(service)} {}
 
 process_message host_session::introduce() {
+  if (kept_.of != epoch{}) service_->leave_controller();
   return attach_request{.token = token_, .who = who_, .is_order_service = true};
 }
 
@@ -88,7 +89,8 @@ void host_session::serve(const serve_directive& asked) {
 
 void host_session::lost(const error& why, bool) {
   // The gate connections are kept: this service may join again.
-  if (kept_.of == epoch{}) close(why);
+  if (kept_.of == epoch{}) return close(why);
+  service_->leave_controller();
 }
 
 void host_session::ended(const error& why) {
@@ -103,7 +105,10 @@ void host_session::close(const error& why) {
 }
 
 void host_session::admitted() {
-  if (kept_.of != epoch{}) send(kept_);
+  if (kept_.of != epoch{}) {
+    send(kept_);
+    service_->join_controller(); // what it sends follows the report, by which the controller goes on with the order
+  }
   report_departures();
 }
 

@@ -32,6 +32,12 @@ bool process_session::keeps_epoch() const {
          lease_->check(serves_) == serving_lease::standing::held;
 }
 
+bool process_session::keeps_gate() const {
+  // The gate is that of an order service, which reports that a process has left it: the next controller takes that for
+  // the process's end.
+  return has_successors() && rings_.has_gate();
+}
+
 nanoseconds process_session::silence_limit() const {
   // Nothing ends with the connection, so another controller is searched for while the lease runs.
   return keeps_epoch() ? suspicion() / 3 : suspicion();
@@ -46,7 +52,7 @@ process_message process_session::introduce() {
   who_.last_epoch = epoch_;
   who_.wall_clock_ns = wall_clock_now();
   knocked_ = running_now();
-  who_.nonce = who_.kept != epoch{} ? rings_.nonce() : rings_.knock();
+  who_.nonce = keeps_gate() || who_.kept != epoch{} ? rings_.nonce() : rings_.knock();
   return who_;
 }
 
@@ -128,7 +134,7 @@ void process_session::give_up_epoch(const error& why) {
   if (was_joined()) services_.deliver({failure_directive{epoch_, std::move(told)}});
   release_held(true);
   rings_.retire();
-  rings_.leave_gate();
+  if (!has_successors()) rings_.leave_gate();
 }
 
 void process_session::ended(const error& why) {

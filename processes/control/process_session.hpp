@@ -83,6 +83,8 @@ private:
   /// Returns whether the present epoch goes on although the process has lost its controller: it serves, the order of
   /// its requests is decided elsewhere, and its lease has not ended.
   [[nodiscard]] bool keeps_epoch() const;
+  /// Returns whether the next controller learns of the connection that this process has to the gate of its host.
+  [[nodiscard]] bool keeps_gate() const;
   /// Ends the lease and the present epoch, because of the loss of the controller.
   void give_up_epoch(const error& why);
   /// Reports that the decisions of an epoch are lost, to the world and to the controller.

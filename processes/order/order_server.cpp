@@ -575,6 +575,11 @@ error order_server::receive(process_address from, std::string_view batch) {
   return in.failure("a batch of process " + std::to_string(from.value()));
 }
 
+void order_server::begin_with_controller() {
+  for (const auto& one : ranks_)
+    if (one && one->upward) one->upward = std::make_unique<passing>(static_cast<int>(ranks_.size()));
+}
+
 error order_server::receive_from_controller(const host_frame& decided) {
   if (decided.closed) close(decided.closed);
   composed_ = nullptr; // later releases come after these decisions

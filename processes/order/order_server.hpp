@@ -86,6 +86,9 @@ public:
   /// a message (host_frame::is_complete). Errors: internal (the bytes cannot be read): nothing more can be read from
   /// the controller.
   [[nodiscard]] error receive_from_controller(const host_frame& decided);
+  /// For a host's object: another controller follows, which knows nothing of earlier batches. All worlds of the epoch
+  /// are decided here.
+  void begin_with_controller();
   /// For a host's object: adds the batches for the controller to \p into. If \p all is false, it leaves out the batches
   /// that cannot lead to a decision: successes and reports of progress can wait.
   void take_for_controller(host_frame& into, bool all);

@@ -83,6 +83,7 @@ void order_service::open_host(epoch of, int world_size, std::vector<std::pair<ra
     for (auto& one : ranks) places[static_cast<std::size_t>(one.first.value())].route.rings = std::move(one.second);
     begin(of, std::move(places));
     to_controller_ = std::move(to_controller);
+    has_controller_ = true;
   }
   changed_.notify_all();
 }
@@ -152,6 +153,19 @@ void order_service::note_successes(rank from, epoch of, std::uint64_t count) {
 void order_service::end(const error& why) {
   if (!closed_) closed_ = why;
   order_.close(why);
+}
+
+void order_service::leave_controller() {
+  const auto lock = enter();
+  has_controller_ = false;
+}
+
+void order_service::join_controller() {
+  const auto lock = enter();
+  if (!to_controller_ || std::exchange(has_controller_, true)) return;
+  from_controller_ = {};
+  order_.begin_with_controller();
+  deliver_to_controller(false);
 }
 
 error order_service::receive_from_controller(std::string_view message, time_point now) {
@@ -341,6 +355,7 @@ void order_service::deliver_to(remote_host& host) {
 }
 
 void order_service::deliver_to_controller(bool all) {
+  if (!has_controller_) return;
   order_.take_for_controller(for_controller_, all);
   if (for_controller_.empty()) return;
   // The batches of different ranks need not be in one message, which has a size limit.

@@ -105,6 +105,11 @@ public:
   /// Returns the processes without a rank whose rings have failed, with the reasons. They are detached.
   [[nodiscard]] std::vector<std::pair<process_address, error>> take_detached();
 
+  /// Sends the controller nothing more in the epoch of open_host(), because that controller is lost.
+  void leave_controller();
+  /// Goes on with another controller, whose messages and those to it are numbered anew. Lost ranks that could not be
+  /// reported are; messages of ranks to processes without a rank are dropped, because those are attached anew.
+  void join_controller();
   /// Handles a message of the controller's service. Errors: internal (it cannot be read).
   [[nodiscard]] error receive_from_controller(std::string_view message, time_point now);
   /// Handles a message of the service of another host, the \p host-th of open(). Errors: internal (it cannot be read).
@@ -214,6 +219,7 @@ private:
   int world_size_ = 0;
   // Used only on a host without the controller:
   std::function<void(std::string message)> to_controller_{};
+  bool has_controller_ = false;
   host_frame for_controller_{};
   host_frame from_controller_{}; ///< The received parts of an incomplete message.
   std::atomic<std::size_t> connected_{0};

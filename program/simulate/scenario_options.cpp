@@ -48,6 +48,10 @@ void add_scenario_options(CLI::App& command, scenario_options& options) {
   command.add_flag("--processes", options.processes,
                    "Each rank lives in its own process, and a controller orders the requests");
   command.add_flag("--changes", options.changes, "With --processes: processes leave and join as planned");
+  command
+      .add_flag("--standby", options.standby,
+                "With --processes: a second controller stands by, and takes over by a store")
+      ->excludes("--changes");
   add_number(command, "--hosts", options.hosts,
              "With --processes: hosts among which the processes are divided; 0: two processes on each", 0, 1'024);
   command.add_option("--faults", options.faults, "Kinds of faults, comma-separated; all, or none")
@@ -65,7 +69,9 @@ void add_scenario_options(CLI::App& command, scenario_options& options) {
 scenario scenario_of(const scenario_options& options, std::uint64_t seed) {
   scenario made =
       options.processes
-          ? (options.changes ? simulation::draw_changing_scenario : simulation::draw_process_scenario)(
+          ? (options.standby   ? simulation::draw_standby_scenario
+             : options.changes ? simulation::draw_changing_scenario
+                               : simulation::draw_process_scenario)(
                 seed, options.ranks, simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds),
                 options.hosts)
           : simulation::draw_scenario(seed, options.ranks, simulation::parse_fault_kinds(options.faults));
@@ -86,6 +92,7 @@ std::string command_of(const scenario_options& options, std::uint64_t seed) {
   };
   return "troupe simulate --seeds " + std::to_string(seed) + " --ranks " + std::to_string(options.ranks) +
          (options.processes ? " --processes" : "") + (options.changes ? " --changes" : "") +
+         (options.standby ? " --standby" : "") +
          (options.hosts > 0 ? " --hosts " + std::to_string(options.hosts) : "") +
          unless_all("--faults", options.faults) + unless_all("--only-requests", options.only_requests) +
          unless_all("--only-faults", options.only_faults);

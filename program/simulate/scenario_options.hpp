@@ -16,6 +16,7 @@ struct scenario_options {
   int ranks = 4;
   bool processes = false;
   bool changes = false;       ///< Its ranks change as planned.
+  bool standby = false;       ///< A second controller stands by.
   int hosts = 0;              ///< Of a world over processes; 0: two processes on each.
   std::string faults = "all"; ///< Kinds, comma-separated; `all`, or `none`.
   // The numbers of those of the seed's requests and faults that are used, comma-separated; `all`, or `none`.

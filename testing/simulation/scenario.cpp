@@ -348,7 +348,9 @@ std::string_view to_string(fault_kind kind) noexcept {
                                                                                       "drift",
                                                                                       "boot-jump",
                                                                                       "slow-reader",
-                                                                                      "long-link"};
+                                                                                      "long-link",
+                                                                                      "unreachable-store",
+                                                                                      "cut-store"};
   static_assert(!names.back().empty());
   const auto index = static_cast<std::size_t>(kind);
   return index < names.size() ? names[index] : std::string_view{};
@@ -417,7 +419,9 @@ int host_of(const scenario& of, int place) noexcept {
 scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
   std::vector<fault_kind> of_ranks;
   std::ranges::copy_if(kinds, std::back_inserter(of_ranks),
-                       [](fault_kind one) { return !is_of_service(one) && !separates(one) && !is_of_time(one); });
+                       [](fault_kind one) {
+    return !is_of_service(one) && !separates(one) && !is_of_time(one) && !is_of_store(one);
+  });
   scenario made = draw_scenario(seed, ranks, of_ranks);
   prng chance{mix(seed, 12)};
   made.processes = {.orphans = chance.one_in(3) ? orphan_policy::rejoin : orphan_policy::leave,
@@ -457,7 +461,8 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
 scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
   std::vector<fault_kind> suitable;
   std::ranges::copy_if(kinds, std::back_inserter(suitable), [](fault_kind one) {
-    return one != fault_kind::ended_client && one != fault_kind::lost_controller && !is_of_service(one);
+    return one != fault_kind::ended_client && one != fault_kind::lost_controller && !is_of_service(one) &&
+           !is_of_store(one);
   });
   scenario made = draw_process_scenario(seed, ranks, suitable, hosts);
   prng chance{mix(seed, 41)};
@@ -490,6 +495,52 @@ scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector
                            .where = draw_rank(chance, made.ranks),
                            .span = chance.within(200ms)});
   return made;
+}
+
+scenario draw_standby_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
+  scenario made = draw_process_scenario(seed, ranks, kinds, hosts);
+  prng chance{mix(seed, 43)};
+  made.processes->has_standby = true;
+  made.processes->orphans = orphan_policy::rejoin;
+  made.processes->replaces_wanted = false;
+  if (chance.one_in(2) && hosts == 0) made.processes->hosts = 1;
+  made.processes->has_services = !chance.one_in(4);
+  if (!made.processes->has_services) {
+    made.processes->one_shot_bytes = 0;
+    std::erase_if(made.faults, [](const planned_fault& one) { return is_of_service(one.kind); });
+  }
+  if (chance.one_in(2)) {
+    made.recovery.policy = recovery_policy::shrink;
+    made.recovery.smallest = 1;
+  }
+  std::size_t next = 0; // numbers of faults stay unique
+  for (const planned_fault& one : made.faults) next = std::max(next, one.number + 1);
+  const auto add = [&](fault_kind kind, nanoseconds at) {
+    made.faults.push_back({.number = next++,
+                           .kind = kind,
+                           .at = at,
+                           .where = draw_rank(chance, made.ranks),
+                           .span = 10ms + chance.within(chance.one_in(4) ? 2s : 300ms)});
+    ++made.recovery.rebuilds;
+  };
+  std::vector<fault_kind> own;
+  std::ranges::copy_if(kinds, std::back_inserter(own), [](fault_kind one) {
+    return one == fault_kind::lost_controller || one == fault_kind::stopped_controller || is_of_store(one);
+  });
+  if (own.empty()) return made;
+  const bool may_kill = std::ranges::find(kinds, fault_kind::killed_process) != kinds.end();
+  for (std::size_t i = 0, count = 1 + chance.below(3); i < count; ++i) {
+    const nanoseconds at = 20ms + chance.within(made.length);
+    add(own[chance.below(own.size())], at);
+    if (may_kill && chance.one_in(3)) add(fault_kind::killed_process, at + chance.within(150ms));
+  }
+  return made;
+}
+
+bool may_replace_controller(const scenario& of, const planned_fault& fault) noexcept {
+  if (fault.kind == fault_kind::lost_controller) return true;
+  if (!of.processes || !of.processes->has_standby) return false;
+  return fault.kind == fault_kind::stopped_controller || fault.kind == fault_kind::jump || is_of_store(fault.kind);
 }
 
 std::uint64_t prng::next() noexcept { // splitmix64

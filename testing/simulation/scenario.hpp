@@ -56,6 +56,9 @@ enum class fault_kind : std::uint8_t {
   boot_jump,          ///< The boot clock of a rank's host jumps ahead, without a suspension.
   slow_reader,        ///< A process and the controller read their messages slowly.
   long_link,          ///< The messages between a rank's process and the controller take long, each another time.
+  // Only where a controller stands by:
+  unreachable_store, ///< The store of the controllers answers none of them for a while.
+  cut_store,         ///< It does not answer the controller that decides.
 };
 /// The kinds of faults that every simulation supports.
 inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::refused,      fault_kind::stuck_launch,
@@ -72,7 +75,8 @@ inline constexpr std::array process_fault_kinds{
     fault_kind::killed_process,  fault_kind::stopped_process, fault_kind::cut_link,           fault_kind::slow_link,
     fault_kind::lost_controller, fault_kind::killed_service,  fault_kind::stopped_service,    fault_kind::cut_service,
     fault_kind::partition,       fault_kind::suspended_host,  fault_kind::stopped_controller, fault_kind::drift,
-    fault_kind::boot_jump,       fault_kind::slow_reader,     fault_kind::long_link};
+    fault_kind::boot_jump,       fault_kind::slow_reader,     fault_kind::long_link,
+    fault_kind::unreachable_store, fault_kind::cut_store};
 /// Returns whether \p one keeps a process and its controller apart, while both may live.
 [[nodiscard]] constexpr bool separates(fault_kind one) noexcept {
   return one == fault_kind::partition || one == fault_kind::suspended_host || one == fault_kind::stopped_controller;
@@ -85,6 +89,10 @@ inline constexpr std::array process_fault_kinds{
 [[nodiscard]] constexpr bool is_of_time(fault_kind one) noexcept {
   return one == fault_kind::drift || one == fault_kind::boot_jump || one == fault_kind::slow_reader ||
          one == fault_kind::long_link;
+}
+/// Returns whether \p one is a fault of the controllers' store.
+[[nodiscard]] constexpr bool is_of_store(fault_kind one) noexcept {
+  return one == fault_kind::unreachable_store || one == fault_kind::cut_store;
 }
 [[nodiscard]] std::string_view to_string(fault_kind kind) noexcept;
 /// Parses "all", or names of \p kinds separated by commas. Errors: invalid_argument, listing the valid names.
@@ -211,6 +219,7 @@ struct process_terms {
   /// one_shot_bytes of all processes: kernels where all ranks of an epoch have one order service.
   std::size_t one_shot_bytes = 0;
   bool plans_changes = false; ///< control.planned_changes of all processes.
+  bool has_standby = false;   ///< Whether there are two controllers with a store, one of which stands by.
 };
 
 struct scenario {
@@ -243,6 +252,13 @@ struct scenario {
 /// out.
 [[nodiscard]] scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
                                               int hosts = 0);
+/// Draws a scenario of a world over processes with a controller that stands by, and faults of the one that decides and
+/// of their store. In half of the runs without \p hosts all processes are on one host, whose order service outlives
+/// controllers.
+[[nodiscard]] scenario draw_standby_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
+                                             int hosts = 0);
+/// Returns whether \p fault may bring another controller.
+[[nodiscard]] bool may_replace_controller(const scenario& of, const planned_fault& fault) noexcept;
 /// Returns the host of the process that is started as \p place, and the number of hosts.
 [[nodiscard]] int host_of(const scenario& of, int place) noexcept;
 [[nodiscard]] inline int host_count(const scenario& of) noexcept {

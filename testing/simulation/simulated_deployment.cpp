@@ -41,7 +41,7 @@ nanoseconds longest_answer(const scenario& of) {
   if (of.processes) all += 3s; // timeouts for a controller, and for ranks that do not answer a driver, are long
   for (const planned_fault& one : of.faults)
     if (one.kind == fault_kind::jump || one.kind == fault_kind::stopped_process || separates(one.kind) ||
-        is_of_time(one.kind))
+        is_of_time(one.kind) || is_of_store(one.kind))
       all += one.span;
   for (const planned_request& one : of.requests)
     if (one.what == operation_kind::capture || one.what == operation_kind::registration)
@@ -231,7 +231,9 @@ void simulated_deployment::raise(const planned_fault& one) {
     case fault_kind::drift:
     case fault_kind::boot_jump:
     case fault_kind::slow_reader:
-    case fault_kind::long_link: faults_.count(one); return where_.strike(one);
+    case fault_kind::long_link:
+    case fault_kind::unreachable_store:
+    case fault_kind::cut_store: faults_.count(one); return where_.strike(one);
     default: break; // faults inside the communicators: see simulated_faults
   }
 }
@@ -244,8 +246,8 @@ nanoseconds longest(const scenario& of) {
   const auto& most = of.limits;
   nanoseconds all = most.hang + most.launch + most.drain + most.release + 400ms;
   // Processes must join again, silence must be noticed, and the controller waits before it tries the same ranks again.
-  const auto lost =
-      static_cast<std::size_t>(std::ranges::count(of.faults, fault_kind::lost_controller, &planned_fault::kind));
+  const auto lost = static_cast<std::size_t>(
+      std::ranges::count_if(of.faults, [&](const planned_fault& one) { return may_replace_controller(of, one); }));
   if (of.processes) all += (of.recovery.rebuilds + 1) * (1 + lost) * 3s;
   for (std::size_t i = 0; i <= of.recovery.rebuilds; ++i) all += most.form + most.abort + of.recovery.backoff * 16;
   for (const planned_fault& one : of.faults) all += one.span;

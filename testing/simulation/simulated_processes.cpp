@@ -33,10 +33,10 @@ constexpr nanoseconds removal_grace = 100ms;
 constexpr nanoseconds longest_unnoticed = 350ms;
 /// The longest time until another controller takes the place of one that was killed.
 constexpr nanoseconds most_without_controller = 300ms;
+/// The time in which a controller must answer before another one is tried, if there are several.
+constexpr nanoseconds longest_handshake = 30ms;
 /// The longest time until another order service takes the place of one that was killed.
 constexpr nanoseconds most_without_service = 100ms;
-/// The fibers of the controller, which read the clocks of its machine.
-constexpr fibers::group controller_group = 600'000;
 /// The end of a process that SIGKILL ends, as its launcher sees it.
 constexpr launch::exit_status killed{.signal = SIGKILL};
 /// The time in which processes find an order service of their host, for which they look once a second, and tell the
@@ -59,6 +59,7 @@ controller_terms controller_terms_of(const scenario& of) {
       .link_retry = 100ms,
       .link_retry_most = 400ms,
       .clock_skew = nanoseconds::max(), // processes report the real time, not the virtual one
+      .has_successors = of.processes->has_standby,
   };
 }
 
@@ -73,20 +74,22 @@ constexpr nanoseconds time_to_tell_successes = 50ms;
 
 /// Returns whether a process that was started may be unable to join.
 bool may_keep_away(fault_kind one) {
-  return separates(one) || is_of_time(one) || one == fault_kind::stopped_process || one == fault_kind::cut_link ||
-         one == fault_kind::slow_link || one == fault_kind::jump || one == fault_kind::lost_controller;
+  return separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::stopped_process ||
+         one == fault_kind::cut_link || one == fault_kind::slow_link || one == fault_kind::jump ||
+         one == fault_kind::lost_controller;
 }
 
 /// Returns whether an order service or a process may need more time than usual, or may end unnoticed.
 bool may_delay_a_service(fault_kind one) {
-  return separates(one) || is_of_time(one) || one == fault_kind::stopped_process || one == fault_kind::slow_link ||
-         one == fault_kind::cut_link || one == fault_kind::jump || one == fault_kind::lost_controller ||
+  return separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::stopped_process ||
+         one == fault_kind::slow_link || one == fault_kind::cut_link || one == fault_kind::jump ||
+         one == fault_kind::lost_controller ||
          one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
 bool delays_messages(fault_kind one) {
-  return separates(one) || is_of_time(one) || one == fault_kind::killed_process || one == fault_kind::stopped_process ||
-         one == fault_kind::cut_link || one == fault_kind::slow_link || one == fault_kind::jump ||
+  return separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::killed_process ||
+         one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link || one == fault_kind::jump ||
          one == fault_kind::killed_service || one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
@@ -171,6 +174,12 @@ public:
 
   /// Stops its threads for \p span.
   void suspend(nanoseconds span);
+  /// Returns the controller to which it is connected; 0: none.
+  [[nodiscard]] simulated_controllers::number controller() const noexcept {
+    return connection_ ? connection_->controller : 0;
+  }
+  /// Ends the connection as the controller does, which knows of it.
+  void cut_off();
   /// Breaks the connection. Each end detects this soon, or only by the other's silence.
   void cut();
   void slow_down(nanoseconds span);
@@ -208,8 +217,6 @@ protected:
   void disconnect(bool loses);
   /// Suspends the calling fiber while this object's fibers are stopped.
   void await_awake() const;
-  /// Ends the connection as the controller does, which knows of it.
-  void cut_off();
   /// Lets this end notice soon that the connection has ended.
   void notice_soon();
   /// Ends a connection because the controller does not read what waits for it.
@@ -228,10 +235,12 @@ protected:
 private:
   struct connection {
     std::uint64_t number;
+    simulated_controllers::number controller;
     std::unique_ptr<simulated_link> up, down;
   };
   std::optional<connection> connection_;
   std::size_t connections_ = 0;
+  std::size_t attempts_ = 0; ///< Each tries the next of the controllers' addresses.
 };
 
 void simulated_processes::connected::suspend(nanoseconds span) {
@@ -303,7 +312,8 @@ void simulated_processes::connected::give_up_by_controller(std::uint64_t number)
   above_.later(0ns, [self = shared_from_this(), number] {
     if (!self->connection_ || self->connection_->number != number) return;
     self->above_.log_.note("the controller gives up connection " + std::to_string(number) + ", which is too slow");
-    self->above_.as_controller([&](control_server& to) { to.lose(peer_id{number}, session_end::broken); });
+    self->above_.controllers_.call(self->controller(),
+                                   [&](control_server& to) { to.lose(peer_id{number}, session_end::broken); });
     self->cut_off();
   });
 }
@@ -319,14 +329,24 @@ void simulated_processes::connected::connect() {
     const auto self = weak.lock();
     if (!self || self->has_ended()) return;
     self->disconnect(false);
+    const simulated_controllers& controllers = self->above_.controllers_;
+    const std::size_t address = self->attempts_++ % controllers.addresses();
+    const auto controller = controllers.listening_at(address);
+    if (controllers.addresses() > 1 && controller != 0 && controllers.is_stopped(address))
+      return self->above_.later(longest_handshake, [weak] {
+        const auto waiting = weak.lock();
+        if (!waiting || waiting->has_ended()) return;
+        waiting->is_searching_ = false;
+        waiting->broken({.code = errc::communicator_failed, .text = "the controller does not answer"});
+      });
     self->is_searching_ = false;
-    if (!self->above_.controller_ || virtual_now() < self->reachable_from_)
+    if (controller == 0 || virtual_now() < self->reachable_from_)
       return self->broken({.code = errc::communicator_failed, .text = "no controller listens"});
     const std::uint64_t number = ++self->above_.last_connection_;
     const auto link = [&](std::uint64_t which, fibers::group of) {
       return std::make_unique<simulated_link>(mix(self->above_.of_.seed, which, number), of);
     };
-    self->connection_ = connection{number, link(16, 0), link(17, self->group_)};
+    self->connection_ = connection{number, controller, link(16, 0), link(17, self->group_)};
     self->lengthen(self->delay_);
     self->above_.connections_[number] = self;
     ++self->connections_;
@@ -337,10 +357,10 @@ void simulated_processes::connected::connect() {
 void simulated_processes::connected::send(std::string bytes) {
   if (has_ended() || !connection_) return;
   const std::size_t size_bytes = bytes.size();
-  const bool is_read = connection_->up->put([above = &above_, place = place_or_none(), number = connection_->number,
-                                             bytes = std::move(bytes),
-                                             sent = virtual_now()] { above->hear(place, number, bytes, sent); },
-                                            size_bytes);
+  const bool is_read = connection_->up->put(
+      [above = &above_, place = place_or_none(), to = connection_->controller, number = connection_->number,
+       bytes = std::move(bytes), sent = virtual_now()] { above->hear(place, to, number, bytes, sent); },
+      size_bytes);
   if (!is_read) give_up();
 }
 
@@ -363,8 +383,9 @@ void simulated_processes::connected::disconnect(bool loses) {
   connection gone = *std::exchange(connection_, std::nullopt);
   above_.connections_.erase(gone.number);
   gone.down->drop();
-  const auto lose = [above = &above_, number = gone.number, how = loses ? session_end::broken : session_end::closed] {
-    above->as_controller([&](control_server& to) { to.lose(peer_id{number}, how); });
+  const auto lose = [above = &above_, at = gone.controller, number = gone.number,
+                     how = loses ? session_end::broken : session_end::closed] {
+    above->controllers_.call(at, [&](control_server& to) { to.lose(peer_id{number}, how); });
   };
   if (loses) {
     gone.up->drop();
@@ -869,11 +890,11 @@ private:
     const fibers::group_scope of_nobody{0};
     above_.later(above_.chance_.within(5ms),
                  [above = &above_, name = plan_.places[place].name, pid, how = to_string(status)] {
-                   above->as_controller([&](control_server& to) { to.process_ended(name, pid, how); });
+                   above->controllers_.call_present([&](control_server& to) { to.process_ended(name, pid, how); });
                  });
   }
   void stop_world() override {
-    above_.as_controller([](control_server& to) { to.stop(); });
+    above_.controllers_.call_present([](control_server& to) { to.stop(); });
   }
   void finish(int status) override {
     is_ending_ = true;
@@ -897,21 +918,22 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
     log_{log},
     chance_{mix(of.seed, 18)},
     driver_chance_{mix(of.seed, 21)},
+    controllers_{of, log, make_callbacks()},
     places_(static_cast<std::size_t>(of.ranks)),
     starts_(static_cast<std::size_t>(of.ranks)),
     is_starting_(static_cast<std::size_t>(of.ranks)),
     delays_(static_cast<std::size_t>(of.ranks)) {
   make_clocks();
-  start_controller();
-  ticks_ = worker{[this] {
-    while (!is_over_) {
-      as_controller([](control_server& to) {
-        const fibers::no_wait_scope in_turn;
-        to.tick();
-      });
-      fibers::current()->sleep(control_server::tick_interval);
-    }
-  }};
+  for (std::size_t address = 0; address < controllers_.addresses(); ++address)
+    ticks_.emplace_back([this, address] {
+      while (!is_over_) {
+        controllers_.call_at(address, [](control_server& to) {
+          const fibers::no_wait_scope in_turn;
+          to.tick();
+        });
+        fibers::current()->sleep(control_server::tick_interval);
+      }
+    });
   const int hosts = of.processes->has_services ? host_count(of) : 0;
   services_.resize(static_cast<std::size_t>(hosts));
   service_starts_.resize(services_.size());
@@ -933,11 +955,32 @@ simulated_processes::~simulated_processes() {
   for (const auto& one : services_) one->kill(true);
   driver_->end(true);
   idle_->end(true);
-  ticks_.join();
-  fibers::current()->run([this] { return unended_ == 0; });
+  for (worker& one : ticks_) one.join();
+  fibers::current()->run([this] { return unended_ == 0 && controllers_.is_idle(); });
 }
 
-controller_hooks simulated_processes::make_hooks() {
+simulated_controllers::callbacks simulated_processes::make_callbacks() {
+  return {.make =
+              [this](simulated_controllers::number made, controller_hooks of_store) {
+                return std::make_unique<control_server>(controller_terms_of(of_), order_service_settings{}, nullptr,
+                                                        make_hooks(made, std::move(of_store)), sources_of(of_, made));
+              },
+          .begun =
+              [this](control_server& made) {
+                if (is_stopping_ && !of_.processes->stops_by_itself) made.stop();
+              },
+          .gone =
+              [this](simulated_controllers::number gone, bool is_killed) {
+                std::vector<std::shared_ptr<connected>> ends;
+                for (const auto& [number, one] : connections_)
+                  if (const auto end = one.lock(); end && end->controller() == gone) ends.push_back(end);
+                for (const auto& end : ends) is_killed ? end->cut() : end->cut_off();
+              },
+          .is_over = [this] { return is_over_; },
+          .later = [this](nanoseconds delay, std::function<void()> what) { later(delay, std::move(what)); }};
+}
+
+controller_hooks simulated_processes::make_hooks(simulated_controllers::number of, controller_hooks of_store) {
   return {.send =
               [this](peer_id to, std::string bytes) {
                 const auto number = static_cast<std::uint64_t>(to);
@@ -945,23 +988,25 @@ controller_hooks simulated_processes::make_hooks() {
                   if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
               },
           .heard =
-              [this](const control_event& event) {
+              [this, of](const control_event& event) {
+                const controller_state& state = controllers_.find(of)->state();
                 if (log_.is_kept()) log_.note("controller: " + describe(event));
                 if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
                 if (launcher_) launcher_->hear(event);
-                if (event.phase == control_phase::quiescing && !controller_->state().is_switching()) ledger_.quiesced();
+                if (event.phase == control_phase::quiescing && !state.is_switching()) ledger_.quiesced();
                 if (event.phase != control_phase::rebuilding) wanted_.clear();
+                if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
                 if (event.phase == control_phase::forming && event.epoch != forming_) {
                   std::vector<rank> origins;
-                  for (const world_process& one : controller_->state().processes())
+                  for (const world_process& one : state.processes())
                     if (one.self) origins.emplace_back(*one.place);
-                  ledger_.began(event.epoch, std::move(origins), controller_->state().is_switching());
+                  ledger_.began(event.epoch, std::move(origins), state.is_switching());
                   forming_ = event.epoch;
                   forming_since_ = virtual_now();
                   if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
                     size_changes_.push_back(event.epoch);
                 }
-                if (event.phase == control_phase::forming && std::exchange(formed_by_, controllers_) != controllers_)
+                if (event.phase == control_phase::forming && std::exchange(formed_by_, of) != of)
                   ledger_.forms_again(event.epoch);
                 const bool misses_one = event.phase == control_phase::failed &&
                                         event.reason.code == errc::deadline_exceeded &&
@@ -988,6 +1033,7 @@ controller_hooks simulated_processes::make_hooks() {
                 if (launcher_) launcher_->joined(who.name);
               },
           .wanted = [this](int place) { launcher_ ? launcher_->want(place) : wanted(place); },
+          .ended = std::move(of_store.ended),
           .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
           .order_closed =
               [this](epoch closed) {
@@ -997,11 +1043,14 @@ controller_hooks simulated_processes::make_hooks() {
                 if (!is_undisturbed() || !services_.empty()) return;
                 for (int place = 0; place < of_.ranks; ++place)
                   ledger_.counted(rank{place}, closed, virtual_now() - time_to_tell_successes);
-              }};
+              },
+          .decide = std::move(of_store.decide),
+          .claimed_until = std::move(of_store.claimed_until)};
 }
 
-void simulated_processes::hear(int place, std::uint64_t through, std::string_view bytes, time_point sent) {
-  as_controller([&](control_server& to) {
+void simulated_processes::hear(int place, simulated_controllers::number at, std::uint64_t through,
+                               std::string_view bytes, time_point sent) {
+  controllers_.call(at, [&](control_server& to) {
     const fibers::no_wait_scope in_turn;
     if (place >= 0) { // a driver's batches report no rank's successes
       speaker_ = place;
@@ -1011,19 +1060,12 @@ void simulated_processes::hear(int place, std::uint64_t through, std::string_vie
   });
 }
 
-template <class Call>
-void simulated_processes::as_controller(Call call) {
-  await_controller();
-  if (!controller_) return;
-  const fibers::group_scope with_its_clock{controller_group};
-  call(*controller_);
-}
-
 void simulated_processes::make_clocks() {
   constexpr nanoseconds longest_up = 400h;
   const auto found = std::ranges::find(of_.faults, fault_kind::drift, &planned_fault::kind);
   prng chance{mix(of_.seed, 39)};
-  for (int host = 0; host <= host_count(of_); ++host) { // the last one is the controller's
+  const std::size_t hosts = static_cast<std::size_t>(host_count(of_));
+  for (std::size_t i = 0; i < hosts + simulated_controllers::clock_count(of_); ++i) {
     if (found == of_.faults.end()) {
       clocks_.push_back(std::make_shared<machine_clock>(0, 0ns, 0ns));
       continue;
@@ -1034,32 +1076,23 @@ void simulated_processes::make_clocks() {
     const nanoseconds up = chance.within(longest_up);
     clocks_.push_back(std::make_shared<machine_clock>(drift - found->drift_ppm, up, chance.within(up)));
   }
-  fibers::current()->set_clock(controller_group, clocks_.back());
-}
-
-void simulated_processes::start_controller() {
-  const fibers::group_scope with_its_clock{controller_group};
-  controller_ = std::make_unique<control_server>(controller_terms_of(of_), order_service_settings{}, nullptr,
-                                                 make_hooks(), sources_of(of_, ++controllers_));
-  if (is_stopping_ && !of_.processes->stops_by_itself) controller_->stop();
+  controllers_.begin({clocks_.begin() + static_cast<std::ptrdiff_t>(hosts), clocks_.end()});
 }
 
 void simulated_processes::lose_controller() {
-  if (is_stopping_ || !controller_) return;
-  log_.note("the controller is killed");
-  const auto before = std::exchange(connections_, {});
-  controller_ = nullptr;
+  const bool has_standby = of_.processes->has_standby;
+  if (is_stopping_ || (!has_standby && controllers_.present() == nullptr)) return;
+  const auto draw_pause = [this] { return 1ms + chance_.within(most_without_controller); };
+  if (!controllers_.kill(has_standby ? draw_pause() : 0ns)) return;
   launcher_ = nullptr;
-  controller_stopped_until_ = {};
-  for (const auto& [number, one] : before)
-    if (const auto end = one.lock()) end->cut();
+  if (has_standby) return;
   // With this policy, processes do not wait for another controller: the world ends.
   if (of_.processes->orphans == orphan_policy::leave)
     is_stopping_ = true;
   else
-    later(1ms + chance_.within(most_without_controller), [this] {
+    later(draw_pause(), [this] {
       log_.note("another controller starts");
-      start_controller();
+      controllers_.restart();
     });
 }
 
@@ -1127,11 +1160,6 @@ void simulated_processes::suspend_host(const planned_fault& of) {
   if (index < services_.size() && !services_[index]->is_over()) services_[index]->suspend(span);
 }
 
-void simulated_processes::await_controller() const {
-  while (!is_over_ && controller_ && virtual_now() < controller_stopped_until_)
-    fibers::current()->sleep(std::min<nanoseconds>(controller_stopped_until_ - virtual_now(), look_every));
-}
-
 void simulated_processes::strike_service(const planned_fault& one) {
   const int host = host_of(of_, one.where.value());
   const auto index = static_cast<std::size_t>(host);
@@ -1147,7 +1175,9 @@ void simulated_processes::strike_service(const planned_fault& one) {
 
 simulated_processes::ordering_services& simulated_processes::ordering_in(epoch of) {
   ordering_services& all = ordered_by_[of];
-  if (all.controller != controllers_) all = {.controller = controllers_}; // the number stands for another epoch
+  // Without a store, the number stands for another epoch then.
+  const bool is_another = !of_.processes->has_standby && all.controller != controllers_.made();
+  if (all.controller == 0 || is_another) all = {.controller = controllers_.made()};
   return all;
 }
 
@@ -1192,9 +1222,10 @@ void simulated_processes::ended(const process& one, const launch::exit_status& h
   if (launcher_) return launcher_->exited(one.place(), static_cast<pid_t>(one.group()), how);
   if (of_.processes->orphans == orphan_policy::leave && chance_.one_in(2) && !is_over_)
     later(chance_.within(10ms), [this, who = one.who()] {
-      as_controller([&](control_server& to) { to.process_ended(who.name, who.pid, "killed by signal 9"); });
+      controllers_.call_present([&](control_server& to) { to.process_ended(who.name, who.pid, "killed by signal 9"); });
     });
-  const control_phase now = controller_ ? controller_->state().event().phase : control_phase::gathering;
+  const control_server* const controller = controllers_.present();
+  const control_phase now = controller != nullptr ? controller->state().event().phase : control_phase::gathering;
   const bool is_ending =
       now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
   // While the world gathers for the first time, the controller asks for no process. It asks once for each place in a
@@ -1364,7 +1395,7 @@ void simulated_processes::end_rank(rank self) {
 }
 
 void simulated_processes::change(const rank_change& asked, std::function<void(const error& why)> answered) {
-  as_controller([&](control_server& to) { to.change(asked, std::nullopt, std::move(answered)); });
+  controllers_.call_present([&](control_server& to) { to.change(asked, std::nullopt, std::move(answered)); });
 }
 
 void simulated_processes::strike(const planned_fault& one) {
@@ -1386,11 +1417,8 @@ void simulated_processes::strike(const planned_fault& one) {
   }
   if (is_of_service(one.kind)) return strike_service(one);
   if (one.kind == fault_kind::lost_controller) return lose_controller();
-  if (one.kind == fault_kind::stopped_controller) {
-    controller_stopped_until_ = std::max(controller_stopped_until_, virtual_now() + one.span);
-    if (one.stops_clock) clocks_.back()->suspend(virtual_now(), one.span);
-    return;
-  }
+  if (one.kind == fault_kind::stopped_controller) return controllers_.stop(one.span, one.stops_clock);
+  if (is_of_store(one.kind)) return controllers_.cut_store(one.span, one.kind == fault_kind::unreachable_store);
   if (one.kind == fault_kind::suspended_host) return suspend_host(one);
   if (one.kind == fault_kind::boot_jump)
     return clocks_[static_cast<std::size_t>(host_of(of_, one.where.value()))]->jump(one.span);
@@ -1413,7 +1441,8 @@ void simulated_processes::strike(const planned_fault& one) {
 }
 
 void simulated_processes::stop() {
-  if (is_undisturbed() && controllers_ == 1 && controller_ && !is_stopping_)
+  control_server* const controller = controllers_.present();
+  if (is_undisturbed() && controllers_.made() == 1 && controller != nullptr && !is_stopping_)
     for (const auto& one : {driver_, idle_})
       if (one->connections() != 1)
         ledger_.wrong(one->name() + " has connected " + std::to_string(one->connections()) +
@@ -1425,8 +1454,8 @@ void simulated_processes::stop() {
   const bool by_controller = !of_.processes->stops_by_itself;
   if (by_controller && launcher_ && !of_.processes->ends_at_sigterm)
     launcher_->stop();
-  else if (by_controller && controller_)
-    controller_->stop();
+  else if (by_controller && controller != nullptr)
+    controller->stop();
   for (const auto& one : places_) later(by_controller ? 50ms : chance_.within(10ms), [one] { one->stop(); });
 }
 
@@ -1436,13 +1465,16 @@ bool simulated_processes::is_over() const {
 
 bool simulated_processes::has_ended() const {
   if (is_stopping_ || (launcher_ && launcher_->is_ending())) return true; // it ends with its controller, or its job
-  if (!controller_) return false;                                         // another one starts
-  const control_phase now = controller_->state().event().phase;
+  if (controllers_.has_ended()) return true;
+  const control_server* const controller = controllers_.present();
+  if (controller == nullptr) return false; // another one starts
+  const control_phase now = controller->state().event().phase;
   return now == control_phase::failed || now == control_phase::finishing || now == control_phase::stopping;
 }
 
 void simulated_processes::judge_memory() const {
-  const std::size_t kept = controller_ ? controller_->state().records_of_others() : 0;
+  const control_server* const controller = controllers_.present();
+  const std::size_t kept = controller != nullptr ? controller->state().records_of_others() : 0;
   if (kept > connections_.size())
     ledger_.wrong("the controller keeps " + std::to_string(kept) + " records of processes that are lost, and has " +
                   std::to_string(connections_.size()) + " connections");

@@ -7,6 +7,7 @@
 #include <troupe/processes/launch/job_course.hpp>
 #include <troupe/testing/simulation/machine_clock.hpp>
 #include <troupe/testing/simulation/scenario.hpp>
+#include <troupe/testing/simulation/simulated_controllers.hpp>
 #include <troupe/testing/simulation/simulated_trace.hpp>
 #include <troupe/testing/simulation/simulated_world.hpp>
 #include <troupe/testing/simulation/simulation_ledger.hpp>
@@ -95,11 +96,6 @@ private:
   ordering_services& ordering_in(epoch of);
   /// Stops all processes of a rank's host and its order service.
   void suspend_host(const planned_fault& of);
-  /// Suspends the calling fiber while the controller is stopped.
-  void await_controller() const;
-  /// Calls \p call for the controller when it runs, with the clock of its machine, if there is one.
-  template <class Call>
-  void as_controller(Call call);
   void make_clocks();
   /// Returns the number of the next process of \p place.
   [[nodiscard]] std::uint64_t next_of(int place) const;
@@ -112,10 +108,13 @@ private:
   void check_service(const process& one, epoch of, bool through_rings);
   /// Returns whether no fault of the run delays messages or ends a process.
   [[nodiscard]] bool is_undisturbed() const;
-  [[nodiscard]] controller_hooks make_hooks();
+  /// \p of_store: what a controller with a store does besides.
+  [[nodiscard]] controller_hooks make_hooks(simulated_controllers::number of, controller_hooks of_store);
+  [[nodiscard]] simulated_controllers::callbacks make_callbacks();
   /// Passes a message that the process of \p place, or with -1 the driver, sent at \p sent through connection \p
-  /// through to the controller.
-  void hear(int place, std::uint64_t through, std::string_view bytes, time_point sent);
+  /// through to controller \p to.
+  void hear(int place, simulated_controllers::number to, std::uint64_t through, std::string_view bytes,
+            time_point sent);
   /// Called when process \p one has been ended. Starts another process in its place unless the world ends.
   void ended(const process& one, const launch::exit_status& how);
   /// Called when process \p one has ended by itself.
@@ -124,7 +123,6 @@ private:
   void note_ready(epoch of, int world_size);
   /// Ends the controller and all connections to it. Another one is started if processes wait for it.
   void lose_controller();
-  void start_controller();
 
   const scenario& of_;
   simulated_machine& on_;
@@ -137,15 +135,14 @@ private:
   prng chance_;
   prng driver_chance_;
   event_listener heard_;
-  std::unique_ptr<control_server> controller_; ///< Null while there is none.
-  std::uint64_t controllers_ = 0;              ///< The number of controllers that were started.
-  std::uint64_t formed_by_ = 0;                ///< The number of that controller.
-  worker ticks_;
+  simulated_controllers controllers_;
+  simulated_controllers::number formed_by_ = 0; ///< The controller that has formed the latest epoch.
+  std::vector<worker> ticks_;                   ///< Of each controller.
   std::vector<std::shared_ptr<process>> places_;       ///< The present or last process of each place.
   std::vector<int> starts_;                            ///< The number of processes that were started, by place.
   std::vector<bool> is_starting_;                      ///< By place.
   std::vector<nanoseconds> delays_;                    ///< Of the links of processes, by place.
-  std::vector<std::shared_ptr<machine_clock>> clocks_; ///< Of the hosts, and last those of the controller's machine.
+  std::vector<std::shared_ptr<machine_clock>> clocks_; ///< Of the hosts, then those of the controllers.
   std::shared_ptr<launcher> launcher_;                 ///< Null if the processes are started again by another manager.
   std::set<int> wanted_;                               ///< The places for which this rebuild needs a process.
   int speaker_ = 0;   ///< The place of the process whose message the controller handles.
@@ -166,7 +163,6 @@ private:
   world_event served_{};                                 ///< The latest epoch in which all ranks were ready.
   std::map<epoch, std::vector<std::weak_ptr<process>>> all_; ///< The processes of such epochs.
   std::size_t unended_ = 0; ///< Processes that have not been torn down, and calls that later() has not made.
-  time_point controller_stopped_until_{}; ///< The controller handles nothing before.
   bool is_stopping_ = false;
   bool is_over_ = false; ///< The run has ended.
 };

@@ -382,10 +382,10 @@ void simulation_ledger::judge_outcome(const entry& one) {
   if (one.what->what == operation_kind::capture) allowed += time_to_leave_a_capture;
   for (const planned_fault& fault : of_.faults) {
     if (fault.kind == fault_kind::jump || fault.kind == fault_kind::stopped_process || separates(fault.kind) ||
-        is_of_time(fault.kind))
+        is_of_time(fault.kind) || is_of_store(fault.kind))
       allowed += fault.span;
     if (is_of_time(fault.kind) || fault.kind == fault_kind::slow_link || fault.kind == fault_kind::cut_link ||
-        fault.kind == fault_kind::lost_controller || is_of_service(fault.kind))
+        may_replace_controller(of_, fault) || is_of_service(fault.kind))
       allowed += time_for_controllers;
   }
   // Only the order ends an agree, or the end of the epoch, which faults may delay.
@@ -537,7 +537,8 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
             static_cast<std::size_t>(std::ranges::count_if(of_.faults, separates, &planned_fault::kind));
   }
   // A new controller does not know how many rebuilds its predecessor has used.
-  const auto lost = std::ranges::count(of_.faults, fault_kind::lost_controller, &planned_fault::kind);
+  const auto lost =
+      std::ranges::count_if(of_.faults, [&](const planned_fault& one) { return may_replace_controller(of_, one); });
   most = most * (1 + static_cast<std::size_t>(lost)) + static_cast<std::size_t>(lost);
   if (!jumps && last_epoch > 1 + most)
     wrong("the world reached epoch " + std::to_string(last_epoch) + " with " + std::to_string(most) +
@@ -678,7 +679,7 @@ void simulation_ledger::judge_commits() {
   }
   // A controller that is started after all processes that knew a commit have ended cannot know that there was one.
   const bool is_restarted =
-      std::ranges::any_of(of_.faults, [](const auto& one) { return one.kind == fault_kind::lost_controller; });
+      std::ranges::any_of(of_.faults, [&](const planned_fault& one) { return may_replace_controller(of_, one); });
   std::vector<const told_event*> anew;
   for (const told_event& event : told_)
     if (may_begin_anew(event)) anew.push_back(&event);

@@ -3,6 +3,8 @@
 
 #include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/host_session.hpp>
+#include <troupe/processes/order/codec/decision_codec.hpp>
+#include <troupe/processes/order/codec/host_frame.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -273,6 +275,39 @@ TEST_CASE("a host's service that orders all ranks goes on without its controller
     CHECK(at.last_report().ranks == std::vector{rank{0}, rank{1}});
   } else {
     CHECK(at.said.empty()); // the epoch is over: the controller has decided the order, too
+  }
+}
+
+TEST_CASE("a host's service that goes on under another controller numbers what it exchanges with it anew",
+          "[control][takeover]") {
+  host_scene at;
+  join_welcome welcome = usual;
+  welcome.has_successors = true;
+  at.join(welcome);
+  at.knock(1);
+  at.knock(2);
+  at.hear(serve_directive{
+      .of = epoch{3}, .world_size = 2, .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
+  REQUIRE(at.service->connected() == 2);
+  const auto first_of_controller = [] { // a driver's message to rank 0
+    decision_writer batch{epoch{3}};
+    batch.add({.kind = decision_record::form::message, .from = process_address{-1}, .message = "asked"});
+    return order_batch{epoch{3}, encode(host_frame{.batches = {{rank{0}, batch.take()}}})};
+  };
+  at.hear(first_of_controller());
+  REQUIRE(at.warnings.empty());
+  SECTION("with the same controller a batch does not come twice") {
+    at.hear(first_of_controller());
+    CHECK(at.warnings.size() == 1);
+  }
+  SECTION("another one begins with the first") {
+    at.link->disconnected({.code = errc::missing, .text = "it has ended"});
+    at.said.clear();
+    at.join(welcome);
+    at.hear(first_of_controller());
+    CHECK(at.warnings.empty());
+    REQUIRE_FALSE(at.said.empty());
+    CHECK(std::holds_alternative<serving_report>(at.said.front().what));
   }
 }
 

@@ -7,9 +7,18 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace troupe::tests {
 
@@ -19,7 +28,8 @@ using standing = serving_lease::standing;
 
 /// A process that has joined a controller which grants leases, and has been directed to form epoch 3.
 struct lease_scene : frames_scene {
-  lease_scene() : frames_scene{orphan_policy::rejoin} {
+  explicit lease_scene(std::function<std::optional<gate_connection>()> knock = {})
+    : frames_scene{orphan_policy::rejoin, std::make_shared<manual_clock>(), std::move(knock)} {
     static_cast<void>(introduction());
     admit(session);
   }
@@ -155,8 +165,8 @@ namespace {
 
 /// A process that serves epoch 3 under a controller which has successors.
 struct kept_scene : lease_scene {
-  kept_scene() : kept_scene(true) {}
-  explicit kept_scene(bool outlasts) {
+  explicit kept_scene(bool outlasts = true, std::function<std::optional<gate_connection>()> knock = {})
+    : lease_scene{std::move(knock)} {
     hear(join_welcome{
         .session = session, .heartbeat = 250ms, .suspicion = 10s, .grants_leases = true, .has_successors = true});
     static_cast<void>(introduction());
@@ -225,6 +235,39 @@ TEST_CASE("a process gives its epoch up with its controller if that does not go 
   CHECK(scene.got<failure_directive>().size() == 1);
   CHECK(scene.introduction().kept == epoch{0});
   CHECK(scene.now(by == hindrance::not_formed ? epoch{4} : epoch{3}) == standing::revoked);
+}
+
+TEST_CASE("a process that gives its epoch up without a controller stays at the gate of its host",
+          "[control][lease][takeover]") {
+  // The next controller takes the gate's word that it has left for its end, and would form without it.
+  std::vector<file_descriptor> services; // the other ends
+  kept_scene scene{true, [&]() -> std::optional<gate_connection> {
+                     std::array<int, 2> ends{};
+                     REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0);
+                     services.emplace_back(ends[1]);
+                     return gate_connection{file_descriptor{ends[0]}, ring_session{{services.size(), 7}}};
+                   }};
+  const auto known = scene.introduction().nonce;
+  REQUIRE(known);
+  const std::size_t count = services.size();
+  scene.lose_controller();
+  scene.link->tell(failed_report{.of = epoch{3}, .why = {.code = errc::rank_lost}}); // as its order service says
+  scene.pass(100ms);
+  REQUIRE(scene.got<failure_directive>().size() == 1); // it has given the epoch up
+  SECTION("it is there for the next controller") {
+    const join_request asked = scene.introduction();
+    CHECK(asked.kept == epoch{0});
+    CHECK(asked.nonce == known);
+    CHECK(services.size() == count);
+    pollfd end{services.back().native(), POLLRDHUP, 0};
+    CHECK(::poll(&end, 1, 0) == 0);
+  }
+  SECTION("the service has ended, too") {
+    services.clear();
+    const join_request asked = scene.introduction();
+    REQUIRE(asked.nonce);
+    CHECK(asked.nonce != known);
+  }
 }
 
 TEST_CASE("a process whose lease ends without a controller is closed with the reason (MEM-1)",
