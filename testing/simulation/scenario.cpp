@@ -461,8 +461,7 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
 scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
   std::vector<fault_kind> suitable;
   std::ranges::copy_if(kinds, std::back_inserter(suitable), [](fault_kind one) {
-    return one != fault_kind::ended_client && one != fault_kind::lost_controller && !is_of_service(one) &&
-           !is_of_store(one);
+    return one != fault_kind::ended_client && !is_of_service(one) && !is_of_store(one);
   });
   scenario made = draw_process_scenario(seed, ranks, suitable, hosts);
   prng chance{mix(seed, 41)};

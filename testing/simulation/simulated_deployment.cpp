@@ -159,11 +159,14 @@ void simulated_deployment::change(const planned_leave& one) {
   wait_until(began_ + one.at);
   const auto ask = [&](rank_change_kind kind) {
     const auto answer = std::make_shared<std::optional<errc>>();
+    auto held = std::make_shared<bool>(); // by the controller, until it answers or is killed
+    const std::weak_ptr<bool> open = held;
     where_.change({.kind = kind, .place = one.where.value(), .renumbers = true},
-                  [answer](const error& why) { *answer = why.code; });
+                  [answer, held = std::move(held)](const error& why) { *answer = why.code; });
     const time_point latest = virtual_now() + longest(of_);
-    while (!*answer && virtual_now() < latest && !where_.has_ended()) fibers::current()->sleep(1ms);
-    if (!*answer && !where_.has_ended())
+    const auto is_waiting = [&] { return !*answer && !open.expired() && !where_.has_ended(); };
+    while (is_waiting() && virtual_now() < latest) fibers::current()->sleep(1ms);
+    if (is_waiting())
       ledger_.stuck("a " + std::string{to_string(kind)} + " of place " + to_string(one.where) + " was not answered");
     return answer->value_or(errc::stopping);
   };
