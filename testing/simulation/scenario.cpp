@@ -418,8 +418,7 @@ int host_of(const scenario& of, int place) noexcept {
 
 scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
   std::vector<fault_kind> of_ranks;
-  std::ranges::copy_if(kinds, std::back_inserter(of_ranks),
-                       [](fault_kind one) {
+  std::ranges::copy_if(kinds, std::back_inserter(of_ranks), [](fault_kind one) {
     return !is_of_service(one) && !separates(one) && !is_of_time(one) && !is_of_store(one);
   });
   scenario made = draw_scenario(seed, ranks, of_ranks);

@@ -68,15 +68,35 @@ inline constexpr std::array all_fault_kinds{fault_kind::withheld,   fault_kind::
                                             fault_kind::jump};
 /// The kinds of faults in worlds over processes. Sticky errors are left out: they would poison the simulated devices of
 /// all processes.
-inline constexpr std::array process_fault_kinds{
-    fault_kind::withheld,        fault_kind::refused,         fault_kind::stuck_launch,       fault_kind::slow_rank,
-    fault_kind::device,          fault_kind::asynchronous,    fault_kind::failed_init,        fault_kind::stuck_init,
-    fault_kind::slow_abort,      fault_kind::ended_actor,     fault_kind::ended_client,       fault_kind::jump,
-    fault_kind::killed_process,  fault_kind::stopped_process, fault_kind::cut_link,           fault_kind::slow_link,
-    fault_kind::lost_controller, fault_kind::killed_service,  fault_kind::stopped_service,    fault_kind::cut_service,
-    fault_kind::partition,       fault_kind::suspended_host,  fault_kind::stopped_controller, fault_kind::drift,
-    fault_kind::boot_jump,       fault_kind::slow_reader,     fault_kind::long_link,
-    fault_kind::unreachable_store, fault_kind::cut_store};
+inline constexpr std::array process_fault_kinds{fault_kind::withheld,
+                                                fault_kind::refused,
+                                                fault_kind::stuck_launch,
+                                                fault_kind::slow_rank,
+                                                fault_kind::device,
+                                                fault_kind::asynchronous,
+                                                fault_kind::failed_init,
+                                                fault_kind::stuck_init,
+                                                fault_kind::slow_abort,
+                                                fault_kind::ended_actor,
+                                                fault_kind::ended_client,
+                                                fault_kind::jump,
+                                                fault_kind::killed_process,
+                                                fault_kind::stopped_process,
+                                                fault_kind::cut_link,
+                                                fault_kind::slow_link,
+                                                fault_kind::lost_controller,
+                                                fault_kind::killed_service,
+                                                fault_kind::stopped_service,
+                                                fault_kind::cut_service,
+                                                fault_kind::partition,
+                                                fault_kind::suspended_host,
+                                                fault_kind::stopped_controller,
+                                                fault_kind::drift,
+                                                fault_kind::boot_jump,
+                                                fault_kind::slow_reader,
+                                                fault_kind::long_link,
+                                                fault_kind::unreachable_store,
+                                                fault_kind::cut_store};
 /// Returns whether \p one keeps a process and its controller apart, while both may live.
 [[nodiscard]] constexpr bool separates(fault_kind one) noexcept {
   return one == fault_kind::partition || one == fault_kind::suspended_host || one == fault_kind::stopped_controller;

@@ -168,8 +168,7 @@ void simulated_controllers::start(node& one) {
 }
 
 void simulated_controllers::run_elections(node& one, std::uint64_t life) {
-  const auto store =
-      std::make_shared<store_connection>(*this, one, prng{mix(of_.seed, 45, 1000 * one.address + life)});
+  const auto store = std::make_shared<store_connection>(*this, one, prng{mix(of_.seed, 45, 1000 * one.address + life)});
   std::uint64_t names = 0;
   const auto new_name = [&] {
     return std::to_string(one.address) + " " + std::to_string(life) + " " + std::to_string(++names);
@@ -205,10 +204,9 @@ void simulated_controllers::lead(node& one, std::uint64_t life, const std::share
   log_.note("controller " + std::to_string(one.address) + " is elected");
   one.decision.reset();
   one.made = ++made_;
-  one.server =
-      with_.make(one.made, {.ended = [this](const error&) { has_ended_ = true; },
-                            .decide = [&one](const control_record& what) { one.decision = encode(what); },
-                            .claimed_until = [claim] { return claim->valid_until(); }});
+  one.server = with_.make(one.made, {.ended = [this](const error&) { has_ended_ = true; },
+                                     .decide = [&one](const control_record& what) { one.decision = encode(what); },
+                                     .claimed_until = [claim] { return claim->valid_until(); }});
   one.server->take_over(found);
   with_.begun(*one.server);
   boot_time next = boot_clock::now() + claim->renewal_period();

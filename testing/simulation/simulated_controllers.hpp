@@ -96,7 +96,7 @@ private:
     std::size_t address = 0;
     std::uint64_t life = 0; ///< The number of its process, counted from 1.
     bool is_alive = false;
-    number made = 0;        ///< The latest server of this controller.
+    number made = 0; ///< The latest server of this controller.
     std::unique_ptr<control_server> server;
     std::optional<std::string> decision; ///< Waits for the store.
     time_point stopped_until{};

@@ -178,8 +178,8 @@ void simulated_deployment::change(const planned_leave& one) {
 
 void simulated_deployment::catch_up(std::size_t lane, rank self, epoch now) {
   if (!of_.processes || !of_.processes->plans_changes || now == epoch{}) return;
-  std::uint64_t& known = caught_up_[{lane, self}];
-  if (std::exchange(known, where_.process_of(self)) == where_.process_of(self)) return;
+  const auto known = std::exchange(caught_up_[{lane, self}], {where_.process_of(self), now});
+  if (known.first == where_.process_of(self) && ledger_.has_been_there(self, known.second, now)) return;
   const epoch since = ledger_.unbroken_since(now);
   epoch first = since; // of its process
   while (first < now && first != epoch{} && !where_.has_client(self, first))

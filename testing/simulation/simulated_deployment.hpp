@@ -121,7 +121,8 @@ private:
   time_point began_ = virtual_now();
   std::map<std::size_t, epoch> epochs_;
   std::vector<std::vector<epoch>> silent_until_; ///< The last epoch that a client skips, by lane and rank.
-  std::map<std::pair<std::size_t, rank>, std::uint64_t> caught_up_; ///< The process that has, by lane and rank.
+  /// The process that has, and until which epoch, by lane and rank.
+  std::map<std::pair<std::size_t, rank>, std::pair<std::uint64_t, epoch>> caught_up_;
   std::size_t busy_ = 0;
   world_number last_sub_world_ = 0;
   std::vector<worker> clients_;

@@ -83,14 +83,14 @@ bool may_keep_away(fault_kind one) {
 bool may_delay_a_service(fault_kind one) {
   return separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::stopped_process ||
          one == fault_kind::slow_link || one == fault_kind::cut_link || one == fault_kind::jump ||
-         one == fault_kind::lost_controller ||
-         one == fault_kind::stopped_service || one == fault_kind::cut_service;
+         one == fault_kind::lost_controller || one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
 bool delays_messages(fault_kind one) {
   return separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::killed_process ||
-         one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link || one == fault_kind::jump ||
-         one == fault_kind::killed_service || one == fault_kind::stopped_service || one == fault_kind::cut_service;
+         one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link ||
+         one == fault_kind::jump || one == fault_kind::killed_service || one == fault_kind::stopped_service ||
+         one == fault_kind::cut_service;
 }
 
 /// Forwards the calls of one communicator to another injector, with the formation number of its epoch. Once the process
@@ -357,10 +357,10 @@ void simulated_processes::connected::connect() {
 void simulated_processes::connected::send(std::string bytes) {
   if (has_ended() || !connection_) return;
   const std::size_t size_bytes = bytes.size();
-  const bool is_read = connection_->up->put(
-      [above = &above_, place = place_or_none(), to = connection_->controller, number = connection_->number,
-       bytes = std::move(bytes), sent = virtual_now()] { above->hear(place, to, number, bytes, sent); },
-      size_bytes);
+  const bool is_read = connection_->up->put([above = &above_, place = place_or_none(), to = connection_->controller,
+                                             number = connection_->number, bytes = std::move(bytes),
+                                             sent = virtual_now()] { above->hear(place, to, number, bytes, sent); },
+                                            size_bytes);
   if (!is_read) give_up();
 }
 
@@ -465,6 +465,7 @@ private:
   void live();
   void hear(controller_directive what) {
     if (const auto* const directive = std::get_if<formation_directive>(&what.what)) {
+      prepared_ = directive->of; // another controller may begin below what the former one has prepared
       meetings_->note_node(directive->id, directive->is_on_one_node);
       if (directive->is_on_one_node && above_.of_.processes->one_shot_bytes > 0)
         above_.log_.note(name() + " forms with one-shot kernels");
@@ -482,7 +483,7 @@ private:
   const int attempt_;
   const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
-  epoch prepared_{};        ///< The latest that was prepared. The one that forms has a later number, or is this one.
+  epoch prepared_{};        ///< The latest that was prepared or formed.
   bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
   time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
@@ -981,71 +982,77 @@ simulated_controllers::callbacks simulated_processes::make_callbacks() {
 }
 
 controller_hooks simulated_processes::make_hooks(simulated_controllers::number of, controller_hooks of_store) {
-  return {.send =
-              [this](peer_id to, std::string bytes) {
-                const auto number = static_cast<std::uint64_t>(to);
-                if (const auto one = connections_.find(number); one != connections_.end())
-                  if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
-              },
-          .heard =
-              [this, of](const control_event& event) {
-                const controller_state& state = controllers_.find(of)->state();
-                if (log_.is_kept()) log_.note("controller: " + describe(event));
-                if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
-                if (launcher_) launcher_->hear(event);
-                if (event.phase == control_phase::quiescing && !state.is_switching()) ledger_.quiesced();
-                if (event.phase != control_phase::rebuilding) wanted_.clear();
-                if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
-                if (event.phase == control_phase::forming && event.epoch != forming_) {
-                  std::vector<rank> origins;
-                  for (const world_process& one : state.processes())
-                    if (one.self) origins.emplace_back(*one.place);
-                  ledger_.began(event.epoch, std::move(origins), state.is_switching());
-                  forming_ = event.epoch;
-                  forming_since_ = virtual_now();
-                  if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
-                    size_changes_.push_back(event.epoch);
-                }
-                if (event.phase == control_phase::forming && std::exchange(formed_by_, of) != of)
-                  ledger_.forms_again(event.epoch);
-                const bool misses_one = event.phase == control_phase::failed &&
-                                        event.reason.code == errc::deadline_exceeded &&
-                                        event.reason.text.find("not joined in time") != std::string::npos;
-                // A process that is wanted starts soon.
-                const bool is_given_up = launcher_ && launcher_->is_ending();
-                if (misses_one && !is_given_up && std::ranges::none_of(of_.faults, may_keep_away, &planned_fault::kind))
-                  ledger_.wrong("the world has ended because a process has not joined (FLT-1): " +
-                                to_string(event.reason));
-              },
-          .refused =
-              [](const error& why) {
-                if (why.code == errc::internal) throw exception{why}; // the simulation does not forge messages
-              },
-          .kill =
-              [this](const process_identity& who) {
-                if (launcher_) return launcher_->kill_lost(who);
-                if (of_.processes->orphans != orphan_policy::leave) return; // nobody kills it
-                for (const auto& one : places_)
-                  if (one->who().pid == who.pid) later(chance_.within(5ms), [one] { one->kill(false); });
-              },
-          .joined =
-              [this](const process_identity& who) {
-                if (launcher_) launcher_->joined(who.name);
-              },
-          .wanted = [this](int place) { launcher_ ? launcher_->want(place) : wanted(place); },
-          .ended = std::move(of_store.ended),
-          .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
-          .order_closed =
-              [this](epoch closed) {
-                ordering_in(closed);
-                // Even a process without new requests has reported its successes, unless a fault delayed its messages.
-                // An order service passes them on later.
-                if (!is_undisturbed() || !services_.empty()) return;
-                for (int place = 0; place < of_.ranks; ++place)
-                  ledger_.counted(rank{place}, closed, virtual_now() - time_to_tell_successes);
-              },
-          .decide = std::move(of_store.decide),
-          .claimed_until = std::move(of_store.claimed_until)};
+  return {
+      .send =
+          [this](peer_id to, std::string bytes) {
+            const auto number = static_cast<std::uint64_t>(to);
+            if (const auto one = connections_.find(number); one != connections_.end())
+              if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
+          },
+      .heard =
+          [this, of](const control_event& event) {
+            const controller_state& state = controllers_.find(of)->state();
+            if (log_.is_kept()) log_.note("controller: " + describe(event));
+            if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
+            if (launcher_) launcher_->hear(event);
+            if (event.phase == control_phase::quiescing && !state.is_switching()) ledger_.quiesced();
+            if (event.phase != control_phase::rebuilding) wanted_.clear();
+            if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
+            if (event.phase == control_phase::forming && event.epoch != forming_) {
+              std::vector<rank> origins;
+              for (const world_process& one : state.processes()) {
+                if (!one.self) continue;
+                // A process that stood by may have another place than the one for which it was started.
+                const auto started =
+                    std::ranges::find_if(places_, [&](const auto& each) { return each && each->who().pid == one.pid; });
+                origins.emplace_back(started == places_.end() ? *one.place
+                                                              : static_cast<int>(started - places_.begin()));
+              }
+              ledger_.began(event.epoch, std::move(origins), state.is_switching());
+              forming_ = event.epoch;
+              forming_since_ = virtual_now();
+              if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
+                size_changes_.push_back(event.epoch);
+            }
+            if (event.phase == control_phase::forming && std::exchange(formed_by_, of) != of)
+              ledger_.forms_again(event.epoch);
+            const bool misses_one = event.phase == control_phase::failed &&
+                                    event.reason.code == errc::deadline_exceeded &&
+                                    event.reason.text.find("not joined in time") != std::string::npos;
+            // A process that is wanted starts soon.
+            const bool is_given_up = launcher_ && launcher_->is_ending();
+            if (misses_one && !is_given_up && std::ranges::none_of(of_.faults, may_keep_away, &planned_fault::kind))
+              ledger_.wrong("the world has ended because a process has not joined (FLT-1): " + to_string(event.reason));
+          },
+      .refused =
+          [](const error& why) {
+            if (why.code == errc::internal) throw exception{why}; // the simulation does not forge messages
+          },
+      .kill =
+          [this](const process_identity& who) {
+            if (launcher_) return launcher_->kill_lost(who);
+            if (of_.processes->orphans != orphan_policy::leave) return; // nobody kills it
+            for (const auto& one : places_)
+              if (one->who().pid == who.pid) later(chance_.within(5ms), [one] { one->kill(false); });
+          },
+      .joined =
+          [this](const process_identity& who) {
+            if (launcher_) launcher_->joined(who.name);
+          },
+      .wanted = [this](int place) { launcher_ ? launcher_->want(place) : wanted(place); },
+      .ended = std::move(of_store.ended),
+      .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
+      .order_closed =
+          [this](epoch closed) {
+            ordering_in(closed);
+            // Even a process without new requests has reported its successes, unless a fault delayed its messages.
+            // An order service passes them on later.
+            if (!is_undisturbed() || !services_.empty()) return;
+            for (int place = 0; place < of_.ranks; ++place)
+              ledger_.counted(rank{place}, closed, virtual_now() - time_to_tell_successes);
+          },
+      .decide = std::move(of_store.decide),
+      .claimed_until = std::move(of_store.claimed_until)};
 }
 
 void simulated_processes::hear(int place, simulated_controllers::number at, std::uint64_t through,

@@ -136,8 +136,8 @@ private:
   prng driver_chance_;
   event_listener heard_;
   simulated_controllers controllers_;
-  simulated_controllers::number formed_by_ = 0; ///< The controller that has formed the latest epoch.
-  std::vector<worker> ticks_;                   ///< Of each controller.
+  simulated_controllers::number formed_by_ = 0;        ///< The controller that has formed the latest epoch.
+  std::vector<worker> ticks_;                          ///< Of each controller.
   std::vector<std::shared_ptr<process>> places_;       ///< The present or last process of each place.
   std::vector<int> starts_;                            ///< The number of processes that were started, by place.
   std::vector<bool> is_starting_;                      ///< By place.

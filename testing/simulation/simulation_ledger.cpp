@@ -77,6 +77,12 @@ epoch simulation_ledger::first_of(rank self, epoch from) const {
   return {};
 }
 
+bool simulation_ledger::has_been_there(rank self, epoch from, epoch to) const {
+  return std::all_of(begun_.lower_bound(from), begun_.upper_bound(to), [self](const auto& one) {
+    return std::ranges::find(one.second.ranks, self) != one.second.ranks.end();
+  });
+}
+
 std::uint64_t simulation_ledger::complete_in(epoch now, std::size_t lane) const {
   const auto world = resumed_.find(0);
   if (world == resumed_.end()) return 0;

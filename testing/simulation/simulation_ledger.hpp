@@ -132,6 +132,8 @@ public:
   [[nodiscard]] epoch unbroken_since(epoch of) const;
   /// Returns the first epoch from \p from on in which \p self was a rank; 0 if there is none.
   [[nodiscard]] epoch first_of(rank self, epoch from) const;
+  /// Returns whether \p self was a rank of all epochs from \p from to \p to.
+  [[nodiscard]] bool has_been_there(rank self, epoch from, epoch to) const;
   /// Returns the number of complete operations of \p lane that the clients of epoch \p now were told.
   [[nodiscard]] std::uint64_t complete_in(epoch now, std::size_t lane) const;
   /// Records that the controller has declared \p process lost in epoch \p of, although it may live.
