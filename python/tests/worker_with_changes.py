@@ -16,8 +16,8 @@ import troupe
 PATIENCE = 60
 
 
-def work(world, rank, said):
-    """Asks until a request is refused. Each sum is the number of ranks of its epoch."""
+def work(world, rank, said, began):
+    """Asks until a request is refused. Each sum is the number of ranks of its epoch. Sets `began` after the first one."""
     ones = np.ones(4, "float32")
     lane = world.rank(rank).lane("work")
     pause = threading.Event()
@@ -27,8 +27,10 @@ def work(world, rank, said):
             done = lane.all_reduce(ones, out=sums, deadline=PATIENCE).result(PATIENCE)
             said["sums"].setdefault(str(done.epoch), set()).add(float(sums[0]))
             said["requests"] += 1
+            began.set()
             pause.wait(0.001)
     except troupe.Error as why:
+        began.set()
         said["refused"], said["text"] = [why.code, why.effect], why.text
 
 
@@ -42,18 +44,20 @@ def ctl(*words):
     return [done.returncode, done.stdout, done.stderr]
 
 
+if sys.argv[1:] == ["operate"]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, whose controller stops the world
 with troupe.Runtime(backend="mock", log_level="off", control_planned_changes=True) as runtime:
     world = runtime.form_world()
     rank, = world.local_ranks
     said = {"pid": os.getpid(), "epoch": world.epoch, "sums": {}, "requests": 0, "refused": None}
-    client = threading.Thread(target=work, args=(world, rank, said))
+    began = threading.Event()
+    client = threading.Thread(target=work, args=(world, rank, said, began))
     client.start()
-    if sys.argv[1:] == ["operate"]:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, whose controller stops the world
     if sys.argv[1:] == ["operate"] and rank == 0:
         said["ctl"] = [ctl(*words) for words in (["status"], ["leave", "0"], ["leave", "2"], ["join", "2"], ["status"])]
         print(json.dumps(dict(said, sums={})), flush=True)
     elif sys.argv[1:] != ["operate"]:
+        assert began.wait(PATIENCE)
         print("serves", flush=True)
         if sys.stdin.readline() == "leave\n":
             asyncio.run(leave(world))
