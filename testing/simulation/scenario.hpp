@@ -268,8 +268,7 @@ struct scenario {
                                              int hosts = 0);
 /// Draws a scenario of a world over processes whose ranks change as planned. All requests are sums and barriers in
 /// lanes, which every rank makes, so that the client of a process that joins knows from the number of complete
-/// operations which are next. Faults that let a client miss requests, and that take the controller's memory, are left
-/// out.
+/// operations which are next. Faults that let a client miss requests are left out.
 [[nodiscard]] scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
                                               int hosts = 0);
 /// Draws a scenario of a world over processes with a controller that stands by, and faults of the one that decides and

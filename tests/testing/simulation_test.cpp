@@ -105,6 +105,14 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
   CHECK(changed > 5);
 }
 
+TEST_CASE("a controller that stands by takes over by a store, and every promise is kept (ONE-1, ORD-3, EPO-1, MEM-1)",
+          "[simulation][takeover]") {
+  check_seeds(930'001, 930'060, [](std::uint64_t seed) { return draw_standby_scenario(seed, 4, all_of_processes); });
+  check_seeds(940'001, 940'015, [](std::uint64_t seed) { return draw_standby_scenario(seed, 8, all_of_processes, 3); });
+  const simulation_result first = simulate(draw_standby_scenario(930'001, 4, all_of_processes), true);
+  CHECK(first.trace == simulate(draw_standby_scenario(930'001, 4, all_of_processes), true).trace);
+}
+
 namespace {
 
 /// Fails with the first finding of a thousand seeds. tools/check-mutations plants one fault of tests/mutations at a
