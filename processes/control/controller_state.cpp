@@ -610,7 +610,12 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (now < not_before_ || is_lease_running() || lacks_majority()) return;
   if (planned_) return begin_epoch(now, out);
   const int present = terms_.world_size - static_cast<int>(free.size());
-  const bool may_shrink = phase_ == control_phase::rebuilding && recovery_.suffices(present, terms_.world_size);
+  // Places may have been free in the former epoch. Another epoch, of which nobody here was a rank, ends with its
+  // leases.
+  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && !misses_former_ranks() &&
+                               real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
+  const bool may_shrink =
+      (phase_ == control_phase::rebuilding || is_former_world) && recovery_.suffices(present, terms_.world_size);
   if (free.empty() || may_shrink) begin_epoch(now, out);
 }
 

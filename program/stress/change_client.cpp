@@ -94,7 +94,8 @@ public:
   }
 
 private:
-  /// Returns the size of an epoch in which a request has ended, whose event may come a little later.
+  /// Returns the number of ranks of \p of, in which a request has ended. Waits for the world's event if it has not come
+  /// yet.
   [[nodiscard]] int size_of(epoch of) {
     for (int i = 0; i < 2'000; ++i) {
       if (const auto found = sizes_->find(of)) return *found;

@@ -25,7 +25,7 @@ struct change_clients {
   nanoseconds patience = std::chrono::seconds{60}; ///< The deadline of each request.
 };
 
-/// Limit for the lanes of a rank.
+/// The most lanes that a rank's client may use.
 inline constexpr std::size_t most_change_lanes = 16;
 
 /// What the clients of one process have seen. Lives in a file that the process shares with the one that started it, and

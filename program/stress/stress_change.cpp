@@ -277,7 +277,7 @@ private:
     if (of_driver_.has_text && hang_.empty()) hang_ = of_driver_.text;
   }
 
-  /// Waits, and measures the rates.
+  /// Waits for a drawn time between two changes, and measures in it how many requests a client completes.
   void pause() {
     const progress_of_ranks first = verified();
     const auto began = steady::now();

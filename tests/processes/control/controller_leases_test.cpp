@@ -248,6 +248,27 @@ TEST_CASE("a controller to which all former ranks come back waits for no lease",
   CHECK(world.phase() == control_phase::forming);
 }
 
+TEST_CASE("a controller to which all ranks of a smaller world come back does not wait for places that were free",
+          "[control][lease][planned]") {
+  const bool shrinks = GENERATE(true, false);
+  controller_scene world{terms_of(4, shrinks ? recovery_policy::shrink : recovery_policy::keep_size)};
+  return_to(world, 21, 0, 3);
+  return_to(world, 22, 1, 3);
+  world.pass(lease + lease / 100 + 40ms, {21, 22});
+  CHECK(world.phase() == control_phase::gathering); // one of its ranks is missing
+  return_to(world, 24, 3, 3);
+  const nanoseconds took = time_to_form(world, {21, 22, 24});
+  CHECK((took <= 20ms) == shrinks);
+  if (shrinks) CHECK(world.state.event().ranks == 3);
+}
+
+TEST_CASE("a controller to which all ranks of a smaller world come back waits for leases of a later one (MEM-1)",
+          "[control][lease][planned][MEM-1]") {
+  controller_scene world{terms_of(4, recovery_policy::shrink)};
+  for (const int place : {0, 1, 2}) return_to(world, 21 + static_cast<session_id>(place), place);
+  CHECK(time_to_form(world, {21, 22, 23}) > lease - 20ms);
+}
+
 TEST_CASE("a controller without proof about the others needs more than half of the former ranks (MEM-1)",
           "[control][lease][MEM-1]") {
   const bool is_replaced = GENERATE(false, true); // the manager has started another process in the place of one

@@ -27,6 +27,13 @@ constexpr session_id session = 77;
 /// The usual terms of a controller.
 constexpr join_welcome usual{.session = session, .heartbeat = 250ms, .suspicion = 10s};
 
+/// The welcome of a controller with a store.
+join_welcome with_successors(bool has_them = true) {
+  join_welcome made = usual;
+  made.has_successors = has_them;
+  return made;
+}
+
 /// A host_session whose controller and gate are the test.
 struct host_scene {
   host_scene() {
@@ -256,9 +263,7 @@ TEST_CASE("a host's service ends with its world, and when it is refused", "[cont
 TEST_CASE("a host's service that orders all ranks goes on without its controller, and tells the next one",
           "[control][takeover]") {
   host_scene at;
-  join_welcome welcome = usual;
-  welcome.has_successors = true;
-  at.join(welcome);
+  at.join(with_successors());
   at.knock(1);
   at.knock(2);
   const bool has_all = GENERATE(true, false);
@@ -268,7 +273,7 @@ TEST_CASE("a host's service that orders all ranks goes on without its controller
   REQUIRE(at.service->connected() == 2);
   at.said.clear();
   at.link->disconnected({.code = errc::missing, .text = "it has ended"});
-  at.join(welcome);
+  at.join(with_successors());
   if (has_all) {
     REQUIRE(at.said.size() == 1);
     CHECK(at.last_report().of == epoch{3});
@@ -281,9 +286,7 @@ TEST_CASE("a host's service that orders all ranks goes on without its controller
 TEST_CASE("a host's service that goes on under another controller numbers what it exchanges with it anew",
           "[control][takeover]") {
   host_scene at;
-  join_welcome welcome = usual;
-  welcome.has_successors = true;
-  at.join(welcome);
+  at.join(with_successors());
   at.knock(1);
   at.knock(2);
   at.hear(serve_directive{
@@ -303,7 +306,7 @@ TEST_CASE("a host's service that goes on under another controller numbers what i
   SECTION("another one begins with the first") {
     at.link->disconnected({.code = errc::missing, .text = "it has ended"});
     at.said.clear();
-    at.join(welcome);
+    at.join(with_successors());
     at.hear(first_of_controller());
     CHECK(at.warnings.empty());
     REQUIRE_FALSE(at.said.empty());
@@ -314,9 +317,8 @@ TEST_CASE("a host's service that goes on under another controller numbers what i
 TEST_CASE("a host's service reports processes that leave its gate, also those that left without a controller",
           "[control][takeover]") {
   host_scene at;
-  join_welcome welcome = usual;
   const bool is_asked = GENERATE(true, false);
-  welcome.has_successors = is_asked;
+  const join_welcome welcome = with_successors(is_asked);
   at.join(welcome);
   file_descriptor& first = at.knock(1);
   file_descriptor& second = at.knock(2);

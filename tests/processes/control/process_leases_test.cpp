@@ -239,7 +239,7 @@ TEST_CASE("a process gives its epoch up with its controller if that does not go 
 
 TEST_CASE("a process that gives its epoch up without a controller stays at the gate of its host",
           "[control][lease][takeover]") {
-  // The next controller takes the gate's word that it has left for its end, and would form without it.
+  // If it left its host's gate, the next controller would take it for ended, and form an epoch without it.
   std::vector<file_descriptor> services; // the other ends
   kept_scene scene{true, [&]() -> std::optional<gate_connection> {
                      std::array<int, 2> ends{};
