@@ -806,8 +806,9 @@ TROUPE_API troupe_code troupe_driver_ask_each(troupe_driver* driver, const troup
                                               size_t count, const troupe_request_options* options, troupe_reply** made,
                                               troupe_error** error);
 /// Captures a plan called options->name at all ranks, as troupe_world_capture(); TROUPE_REPLAY names it by
-/// troupe_operation.name. The answer arrives as that of a request. The ranks hold it until troupe_driver_drop_plan(),
-/// the end of the epoch, or some seconds after the end of the driver.
+/// troupe_operation.name. The answer arrives as that of a request. If it succeeds, it replaces an earlier plan of this
+/// name. The ranks hold it until troupe_driver_drop_plan(), the end of the epoch, or some seconds after the end of the
+/// driver.
 TROUPE_API troupe_code troupe_driver_capture(troupe_driver* driver, const troupe_operation* steps, size_t count,
                                              size_t ranks, const troupe_plan_options* options, troupe_reply** made,
                                              troupe_error** error);

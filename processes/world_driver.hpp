@@ -126,14 +126,15 @@ public:
   void ask(world_request asked, reply_promise reply);
 
   /// Captures \p steps at all ranks as the plan \p name, at their place in the order of requests: steps[k][r] is the
-  /// part of rank r in step k. Operands are remote buffers; calls are by name (rank_function). It replaces an earlier
-  /// plan of the same name. The ranks hold it, and the memory that it names, until drop_plan(), the end of the epoch,
-  /// or some seconds after the end of this driver: capture it again when the next epoch is ready. Errors: those of
-  /// world::capture().
+  /// part of rank r in step k. Operands are remote buffers; calls are by name (rank_function). If it
+  /// succeeds, it replaces an earlier plan of the same name. The ranks hold it, and the memory that it names, until
+  /// drop_plan(), the end of the epoch, or some seconds after the end of this driver: capture it again when the next
+  /// epoch is ready. Errors: those of world::capture().
   [[nodiscard]] std::future<completion> capture(const std::string& name, plan_steps steps,
                                                 nanoseconds deadline = std::chrono::minutes{1});
   void capture(const std::string& name, plan_steps steps, nanoseconds deadline, reply_promise reply);
-  /// Makes the ranks release a plan that this driver has captured. Replays in flight still hold it.
+  /// Makes the ranks release a plan that this driver has captured. Replays in flight still hold it; later ones are
+  /// refused.
   void drop_plan(const std::string& name);
 
   /// Asks all ranks to launch the plan \p name, which this driver or the ranks' processes have captured

@@ -16,6 +16,11 @@ std::uint64_t next_number() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
+/// Compares without holding the plan: its destructor must not run under the directory's lock.
+bool is_same(const std::weak_ptr<captured_plan>& one, const std::shared_ptr<captured_plan>& other) noexcept {
+  return !one.owner_before(other) && !other.owner_before(one);
+}
+
 } // namespace
 
 std::uint64_t number_of(const replay& what) noexcept {
@@ -30,14 +35,32 @@ captured_plan::captured_plan(std::string name) : number_{0}, options_{.name = st
 
 void plan_directory::add(const std::shared_ptr<captured_plan>& plan) {
   const std::lock_guard lock{mutex_};
-  std::erase_if(plans_, [](const auto& one) { return one.second.expired(); });
-  plans_.insert_or_assign(plan->options().name, plan);
+  std::erase_if(
+      plans_, [](const auto& one) { return std::ranges::all_of(one.second, &std::weak_ptr<captured_plan>::expired); });
+  plans_[plan->options().name].push_back(plan);
+}
+
+void plan_directory::replace_by(const std::shared_ptr<captured_plan>& plan) {
+  const std::lock_guard lock{mutex_};
+  const auto found = plans_.find(plan->options().name);
+  if (found == plans_.end()) return;
+  auto& all = found->second;
+  const auto place = std::ranges::find_if(all, [&](const auto& one) { return is_same(one, plan); });
+  if (place != all.end()) all.erase(all.begin(), place);
+}
+
+void plan_directory::remove(const std::shared_ptr<captured_plan>& plan) {
+  const std::lock_guard lock{mutex_};
+  const auto found = plans_.find(plan->options().name);
+  if (found == plans_.end()) return;
+  std::erase_if(found->second, [&](const auto& one) { return is_same(one, plan); });
+  if (found->second.empty()) plans_.erase(found);
 }
 
 std::shared_ptr<captured_plan> plan_directory::find(const std::string& name) const {
   const std::lock_guard lock{mutex_};
   const auto found = plans_.find(name);
-  return found != plans_.end() ? found->second.lock() : nullptr;
+  return found != plans_.end() ? found->second.back().lock() : nullptr;
 }
 
 void captured_plan::is_known_by_name(std::uint64_t attempt) noexcept {

@@ -173,14 +173,20 @@ protected:
 /// The plans of one world in this process, by name. Threads: all functions may be called from any thread.
 class plan_directory {
 public:
-  /// Adds a plan. It replaces an earlier one of the same name.
+  /// Adds a plan whose capture begins. Its name stands for it from now on.
   void add(const std::shared_ptr<captured_plan>& plan);
-  /// Returns the plan called \p name; null if there is none (any more).
+  /// Removes the plans of the same name that were added before \p plan, because its capture has succeeded.
+  void replace_by(const std::shared_ptr<captured_plan>& plan);
+  /// Removes \p plan, whose capture has failed or which has been dropped, even if a replay in flight still holds it.
+  /// After a failed capture the name stands for the plan before it.
+  void remove(const std::shared_ptr<captured_plan>& plan);
+  /// Returns the latest plan called \p name; null if there is none (any more).
   [[nodiscard]] std::shared_ptr<captured_plan> find(const std::string& name) const;
 
 private:
   mutable std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<captured_plan>, std::less<>> plans_;
+  /// By name, in the order of add(): the captured plan, then those whose captures are in progress.
+  std::map<std::string, std::vector<std::weak_ptr<captured_plan>>, std::less<>> plans_;
 };
 
 } // namespace troupe

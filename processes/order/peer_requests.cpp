@@ -471,6 +471,11 @@ void peer_requests::keep_plan(process_address of, const std::string& name, kept_
   kept_plan& place = plans_[{of, name}];
   dropped = std::exchange(place, closed_ ? kept_plan{} : std::move(one)).plan;
   if (!place.plan) plans_.erase({of, name});
+  take_name(dropped);
+}
+
+void peer_requests::take_name(const std::shared_ptr<captured_plan>& plan) {
+  if (plan && services_ && services_->here.plans) services_->here.plans->remove(plan);
 }
 
 void peer_requests::hear_agreed(agreed_listener heard) {
@@ -912,6 +917,7 @@ void peer_requests::expire(time_point now) {
     const running_time running = running_.read(now);
     std::erase_if(plans_, [&](auto& one) {
       if (one.second.ends > running) return false;
+      take_name(one.second.plan);
       dropped.push_back(std::move(one.second.plan)); // released without the lock
       return true;
     });
@@ -961,8 +967,9 @@ void peer_requests::close(const error& why) {
     held = std::exchange(held_, {});
     quiet_ = nullptr;
     unread = std::exchange(waiting_reads_, {});
-    services = std::exchange(services_, nullptr);
     plans = std::exchange(plans_, {});
+    for (const auto& [name, one] : plans) take_name(one.plan);
+    services = std::exchange(services_, nullptr);
   }
   for (auto& [number, one] : left)
     for (auto& each : one->replies) each.deliver(with_unknown_outcome(why));

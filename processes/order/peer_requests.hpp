@@ -172,12 +172,12 @@ private:
     time_point give_up{};
     bytes_promise reply{};
   };
-  /// A lend() that another process has asked for.
   /// A request that hold() keeps back.
   struct held_request {
     whole_request what;
     time_point since{};
   };
+  /// A lend() that another process has asked for.
   struct asked_lend {
     process_address from{};
     std::uint64_t number = 0;
@@ -228,12 +228,14 @@ private:
   /// Counts a request of \p of as pending until send_reply(). Returns busy beyond the limit. Called with mutex_ held.
   [[nodiscard]] error count_request(process_address of);
   void keep_plan(process_address of, const std::string& name, kept_plan one);
+  /// Makes the name of \p plan stand for it no more, even if a replay in flight still holds it. Called with mutex_
+  /// held.
+  void take_name(const std::shared_ptr<captured_plan>& plan);
   /// Begins a message of \p kind for each rank, with a new number, which it returns.
   std::uint64_t begin_all(message_kind kind, nanoseconds deadline, std::vector<wire_writer>& to);
   /// Sends the messages of request \p number, or refuses it with \p why.
   void ask_all(std::uint64_t number, std::vector<wire_writer> bodies, std::optional<operation> own, ticket name,
                nanoseconds deadline, reply_promise reply, error why);
-  /// Adds a request that waits for the answers of ranks. After close(), refuses it and returns false.
   /// Keeps \p asked back, or passes it on, as hold() and hand_over() say. Returns false if it is to be sent; one_sent()
   /// follows then.
   [[nodiscard]] bool divert(whole_request& asked);
@@ -242,6 +244,7 @@ private:
   /// Calls the function of hold() if all requests before it have been answered.
   void tell_quiet();
   static void pass_on(held_request one, remote_ranks& to);
+  /// Adds a request that waits for the answers of ranks. After close(), refuses it and returns false.
   [[nodiscard]] bool expect_answers(std::uint64_t number, asked_request one, nanoseconds deadline);
   /// \p is_last: the question needs no further answers.
   [[nodiscard]] answered_part take_part(std::uint64_t number, process_address from, bool is_question,

@@ -161,6 +161,9 @@ def test_a_driver_captures_a_plan(job, driver, values):
     stale = [values[0], troupe.RemoteBuffer.parse(str(values[1]).replace(f":{values[1].id}:", ":999:", 1), "float32"),
              values[2]]
     assert driver.capture("mine", lambda plan: plan.all_reduce(stale)).exception(PATIENCE).code == "stale_buffer"
+    set_values(job, values, [1, 2, 3])
+    driver.replay("mine").result(PATIENCE)
+    assert job.shown(values) == [3, 3, 3]
     driver.drop_plan("mine")
     assert driver.replay("mine").exception(PATIENCE).code == "invalid_argument"
 

@@ -195,9 +195,9 @@ class Driver(_ToAllRanks[Reply], EventSource, Closable):
 
             driver.capture("step", lambda plan: (plan.all_reduce(values), plan.call("finish", arguments))).result()
 
-        It replaces an earlier plan of this name. The ranks hold it, and the memory that it names, until drop_plan(),
-        the end of the epoch, or some seconds after the end of this driver: capture it again when the next epoch is
-        ready. Errors: those of a request, at once; DeadlineExceeded; Unsupported (host memory, a backend that cannot
+        If it succeeds, it replaces an earlier plan of this name. The ranks hold it, and the memory that it names, until
+        drop_plan(), the end of the epoch, or some seconds after the end of this driver: capture it again when the next
+        epoch is ready. Errors: those of a request, at once; DeadlineExceeded; Unsupported (host memory, a backend that cannot
         capture).
         """
         plan = Steps(self._native)

@@ -26,6 +26,10 @@ nanoseconds later_by(nanoseconds one, nanoseconds more) {
 } // namespace
 
 void captured_plans::perform(capture_request asked, const std::shared_ptr<capture_answer>& reply) {
+  capture(std::move(asked), reply, true);
+}
+
+void captured_plans::capture(capture_request asked, const std::shared_ptr<capture_answer>& reply, bool is_lasting) {
   if (error objection = objection_to(asked)) return reply->deliver(std::move(objection));
   if (of_.plan.to_controller && asked.options.name.empty())
     asked.options.name = std::string{unnamed_plan} + std::to_string(++unnamed_count_);
@@ -33,14 +37,11 @@ void captured_plans::perform(capture_request asked, const std::shared_ptr<captur
                                   ? std::move(asked.function)
                                   : capture_of(std::move(asked.steps), of_.plan.world_size, of_.plan.above->fusion());
   const auto plan = std::make_shared<captured_plan>(std::move(function), std::move(asked.options));
-  // A plan replaces an earlier one of the same name, because only one of them can be captured again.
-  std::erase_if(captured_, [&](const auto& one) {
-    const auto known = one.lock();
-    return !known || (of_.plan.to_controller && known->options().name == plan->options().name);
-  });
-  captured_.push_back(plan);
+  std::erase_if(captured_, [](const auto& one) { return one.expired(); });
+  if (is_lasting) captured_.push_back(plan);
   if (!plan->options().name.empty()) directory_->add(plan);
-  capture_now(plan, patience_of(*plan), [plan, reply](const error& failure, nanoseconds) {
+  capture_now(plan, patience_of(*plan), [plan, reply, directory = directory_](const error& failure, nanoseconds) {
+    failure ? directory->remove(plan) : directory->replace_by(plan);
     if (failure) return reply->deliver(failure);
     reply->deliver(capture_reply{plan});
   });
@@ -58,11 +59,11 @@ void captured_plans::perform(peer_capture asked) {
     wanted = {.function = [why = asked.objection](rank_capture&) { throw exception{why}; },
               .options = std::move(wanted.options),
               .epoch = asked.epoch};
-  perform(std::move(wanted), std::make_shared<capture_answer>([done = std::move(asked.done)](
-                                                                  const std::variant<capture_reply, error>& result) {
-            const error* const why = std::get_if<error>(&result);
-            done(why != nullptr ? nullptr : std::get<capture_reply>(result).plan, why != nullptr ? *why : error{});
-          }));
+  const auto answer = [done = std::move(asked.done)](const std::variant<capture_reply, error>& result) {
+    const error* const why = std::get_if<error>(&result);
+    done(why != nullptr ? nullptr : std::get<capture_reply>(result).plan, why != nullptr ? *why : error{});
+  };
+  capture(std::move(wanted), std::make_shared<capture_answer>(answer), false);
 }
 
 nanoseconds captured_plans::patience_of(const captured_plan& plan) const {
@@ -152,7 +153,9 @@ void captured_plans::capture_again() {
   std::erase_if(captured_, [](const auto& one) { return one.expired(); });
   for (const auto& one : captured_) {
     const auto plan = one.lock();
-    if (!plan) continue;
+    // Processes capture the plans that names stand for. A replay in flight may hold another one a little longer at one
+    // rank than at the others, and its capture would have no peers.
+    if (!plan || (of_.plan.to_controller && directory_->find(plan->options().name) != plan)) continue;
     restored_part made{.kind = restored_kind::plan, .number = plan->number(), .name = plan->options().name};
     const std::size_t streams = plan->options().streams.size();
     if (streams > 0 && streams != of_.plan.locals.size()) {

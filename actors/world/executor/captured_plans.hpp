@@ -38,6 +38,8 @@ public:
 private:
   using capture_end = std::function<void(const error&, nanoseconds took)>;
 
+  /// \p is_lasting: it is captured again in later epochs. Plans of other processes end with their epoch.
+  void capture(capture_request asked, const std::shared_ptr<capture_answer>& reply, bool is_lasting);
   [[nodiscard]] error objection_to(const capture_request& asked) const;
   [[nodiscard]] nanoseconds patience_of(const captured_plan& plan) const;
   /// Captures \p plan for the present epoch. \p tell is called on another thread with errc::none or the failure, and

@@ -38,7 +38,7 @@ void memory_fields(Wire& wire, Handle&& one) {
 /// The memory, plans and functions of this process that requests of other processes can name. Each may be null.
 struct local_names {
   std::shared_ptr<const exported_memory> memory{};
-  std::shared_ptr<const plan_directory> plans{};
+  std::shared_ptr<plan_directory> plans{};
   std::shared_ptr<const function_directory> functions{};
 };
 /// Replaces the remote buffers and the placeholders in \p what, a part of rank \p self, by the objects that they name

@@ -34,7 +34,8 @@ struct peers_rig : distributed_rig {
                                       .client = client,
                                       .objection = objection ? std::make_unique<error>(objection) : nullptr});
     };
-    services.here = {.memory = exports[index]};
+    names[index] = std::make_shared<plan_directory>();
+    services.here = {.memory = exports[index], .plans = names[index]};
     services.lend = [this, index](lent_kind what, std::size_t size_bytes, const rank_services::lent& done) {
       if (what != lent_kind::memory) return done({}, {.code = errc::missing, .text = "no such report here"});
       done(memory(static_cast<int>(index), size_bytes / sizeof(std::int32_t)), {});
@@ -45,6 +46,7 @@ struct peers_rig : distributed_rig {
       if (objection) return done(nullptr, objection);
       auto plan = std::make_shared<captured_plan>([](rank_capture&) {}, std::move(options));
       plans[index] = plan;
+      names[index]->add(plan);
       done(std::move(plan), {});
     };
     orders[index]->peers()->serve(std::move(services));
@@ -80,6 +82,7 @@ struct peers_rig : distributed_rig {
   // Of the latest capture at each rank.
   std::map<std::size_t, std::vector<operation>> captured;
   std::map<std::size_t, std::weak_ptr<captured_plan>> plans;
+  std::map<std::size_t, std::shared_ptr<plan_directory>> names;
 };
 
 /// A process without a rank.
@@ -554,6 +557,21 @@ TEST_CASE("a process without a rank captures a plan, which the ranks hold while 
   SECTION("the epoch ends") {
     one.orders[0]->peers()->close({.code = errc::stopping, .text = "over"});
     CHECK(one.plans[0].expired());
+  }
+  SECTION("its name ends with it, although a replay in flight holds it") {
+    const auto held = one.plans[0].lock();
+    REQUIRE(one.names[0]->find("steps") == held);
+    SECTION("it is dropped") {
+      by.link.peers()->drop_plan("steps");
+      by.run();
+    }
+    SECTION("its lease ends") {
+      pass(0, now, now + 11s);
+    }
+    SECTION("the epoch ends") {
+      one.orders[0]->peers()->close({.code = errc::stopping, .text = "over"});
+    }
+    CHECK(one.names[0]->find("steps") == nullptr);
   }
 }
 

@@ -146,6 +146,46 @@ TEST_CASE("the plan of a part is found by its name", "[collectives][peers][wire]
   CHECK_THAT(refusal(replay{.of = unnamed}).text, StartsWith("the plan of rank 1 has no name"));
 }
 
+TEST_CASE("a name stands for the latest plan whose capture has not failed", "[collectives][peers][plans]") {
+  plan_directory plans;
+  const auto make = [] {
+    return std::make_shared<captured_plan>([](rank_capture&) {}, plan_options{.name = "decode"});
+  };
+  const auto first = make(), second = make(), third = make();
+  plans.add(first);
+  plans.replace_by(first);
+  plans.add(second);
+  plans.add(third);
+  CHECK(plans.find("decode") == third); // a replay asked for now comes behind its capture
+  SECTION("all captures fail") {
+    plans.remove(third);
+    CHECK(plans.find("decode") == second);
+    plans.remove(second);
+    CHECK(plans.find("decode") == first);
+    plans.remove(first);
+    CHECK(plans.find("decode") == nullptr);
+    plans.remove(first);
+    plans.replace_by(first);
+    CHECK(plans.find("decode") == nullptr);
+  }
+  SECTION("the one in the middle succeeds") {
+    plans.replace_by(second);
+    CHECK(plans.find("decode") == third);
+    plans.remove(third);
+    CHECK(plans.find("decode") == second);
+    plans.remove(first); // it has lost the name
+    CHECK(plans.find("decode") == second);
+    plans.remove(second);
+    CHECK(plans.find("decode") == nullptr);
+  }
+  SECTION("a replaced plan that is dropped later does not take the name of its successor") {
+    plans.replace_by(third);
+    plans.remove(second);
+    plans.remove(first);
+    CHECK(plans.find("decode") == third);
+  }
+}
+
 TEST_CASE("the function of a part is found by its name, and its arguments by their handles",
           "[collectives][peers][wire]") {
   process_scene at;
