@@ -81,7 +81,11 @@ void world_state::close_history() {
 world_effects world_state::on_fault(epoch formed_in, error failure, std::vector<rank> blamed) {
   const bool serving = phase_ == world_phase::forming || phase_ == world_phase::ready || quiescing_ ||
                        (phase_ == world_phase::stopping && !releasing_);
-  if (formed_in != epoch_ || !serving) return {};
+  if (formed_in != epoch_) return {};
+  if (!serving) {
+    if (held_ && !held_fault_) held_fault_ = std::move(failure);
+    return {};
+  }
   if (!needs_verdict(failure)) return fail(std::move(failure), std::move(blamed));
   if (unjudged_.epoch == epoch_) return {};
   unjudged_ = failure;
@@ -361,6 +365,13 @@ world_effects world_state::on_formation(const formation_directive& directive) {
       phase_ == world_phase::forming || phase_ == world_phase::ready || phase_ == world_phase::rebuilding;
   if (stop_requested_ || !can_form || directive.of <= epoch_) return {};
   world_effects effects;
+  if (held_ && held_fault_) { // the next epoch would begin without some of what this rank held
+    reason_ = std::exchange(held_fault_, {});
+    effects = end_hold(phase_objection());
+    effects.emplace_back(world_effect::announce{event()});
+    effects.emplace_back(world_effect::tell{failed_report{.of = directive.of, .why = reason_}});
+    return effects;
+  }
   const bool is_first = epoch_ == epoch{0};
   if (phase_ != world_phase::rebuilding && !is_first) effects = await_controller(directive.reason);
   epoch_ = directive.of;
@@ -391,6 +402,7 @@ world_effects world_state::on_quiesce(const quiesce_directive& directive) {
   if (directive.of != epoch_ || phase_ != world_phase::ready || stop_requested_) return {};
   quiescing_ = true;
   held_ = directive.is_planned;
+  held_fault_ = {};
   phase_ = world_phase::rebuilding;
   reason_ = directive.why;
   attempts_.began = time_->now();

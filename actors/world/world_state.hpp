@@ -210,6 +210,7 @@ private:
   bool held_ = false;       ///< Guided: see is_held().
   epoch since_{};           ///< See unbroken_since().
   error unjudged_{};        ///< Guided: a fault, with its epoch, that needs a verdict.
+  error held_fault_{};      ///< A fault between the drain of a planned change and the next epoch.
   bool has_served_ = false; ///< Only a world that has formed once is formed again.
   retired_pipelines retired_;
   std::size_t maintenance_ = 0; ///< Number of pieces of maintenance requested and not done.

@@ -666,7 +666,8 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
     one.second.self.reset();
   }
   before_.clear();
-  if (std::exchange(is_held_, false))
+  const bool continues = std::exchange(is_held_, false);
+  if (continues)
     for (const auto& one : before) before_.push_back(one.second);
   epoch_ = next;
   opened_by_ = incarnation_;
@@ -691,9 +692,12 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   }
   decide(out);
   announce(out);
-  if (ranks_ == 1)
+  if (ranks_ == 1) {
     id_ = unique_id{};
-  else if (!id_)
+    before_.clear();
+    // It keeps its order by itself, so what it holds cannot go on there.
+    if (continues) send_to_ranks(failure_directive{epoch_, reason_}, out);
+  } else if (!id_)
     out.emplace_back(control_effect::send{*session_of(rank{0}), id_wanted{epoch_}});
   for (auto& [session, one] : members_) { // also those without a rank: they may have been ranks before
     one.has_told = false;
@@ -1087,7 +1091,7 @@ void controller_state::remove_finished(members::iterator which, running_time now
   if (was_needed && !nobody_works)
     return lose(which, {.code = errc::stopping, .text = describe(which->second.who) + " has left the world"}, false,
                 now, out);
-  if (planned_) drop_change(stopping_error(), now, out);
+  if (planned_ && (which->second.self || is_in_change(which->first))) drop_change(stopping_error(), now, out);
   if (which->second.self) refuse_changes(stopping_error(), out);
   // Emit this before the confirmation: afterwards the process may end, which must not count as a loss.
   if (which->second.self) out.emplace_back(control_effect::leave_order{epoch_, *which->second.self});

@@ -377,7 +377,8 @@ private:
   void announce(control_effects& out, std::optional<process_identity> lost = {}) const;
   void send_to_ranks(const controller_message& what, control_effects& out) const;
   [[nodiscard]] bool in_epoch() const noexcept {
-    return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing;
+    return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing ||
+           is_held_; // all have drained, and what they hold is to go on
   }
   [[nodiscard]] bool all_reported() const;
   /// Returns whether a process is expected to join again. No epoch begins before it has, or is lost.

@@ -582,6 +582,27 @@ TEST_CASE("a guided world that changes as planned closes no gate, and its client
     CHECK(world.event().reason.text == "a fault");
     CHECK(world.on_failure({epoch{1}, some_fault}).empty()); // once
   }
+  SECTION("or has a fault when it is drained, with which the next epoch fails") {
+    static_cast<void>(world.on_drained(epoch{1}, {}));
+    CHECK(world.on_fault(epoch{1}, some_fault).empty());
+    const auto failed = world.on_formation(formation_of(epoch{3}, 3));
+    CHECK_FALSE(has<world_effect::form>(failed));
+    CHECK(at<world_effect::close_gates>(failed) < at<world_effect::end_hold>(failed));
+    CHECK(world.event().reason.text == "a fault");
+    const auto told = std::get<failed_report>(the<world_effect::tell>(failed).what);
+    CHECK(told.of == epoch{3});
+    CHECK(told.why.text == "a fault");
+    CHECK(world.on_failure({epoch{3}, some_fault}).empty());
+    static_cast<void>(world.on_formation(formation_of(epoch{4}, 3)));
+    CHECK_FALSE(the<world_effect::adopt>(world.on_formed(epoch{4}, {})).continues);
+    CHECK(world.unbroken_since() == epoch{4});
+    // It is forgotten with the change.
+    planned.of = epoch{4};
+    static_cast<void>(world.on_quiesce(planned));
+    static_cast<void>(world.on_drained(epoch{4}, {}));
+    CHECK(has<world_effect::form>(world.on_formation(formation_of(epoch{5}, 3))));
+    static_cast<void>(world.on_formed(epoch{5}, {}));
+  }
   SECTION("or cannot form") {
     static_cast<void>(world.on_drained(epoch{1}, {}));
     static_cast<void>(world.on_formation(formation_of(epoch{3}, 3)));

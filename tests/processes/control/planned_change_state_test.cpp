@@ -352,6 +352,66 @@ TEST_CASE("a rank that is asked to leave while the world switches leaves with th
   }
 }
 
+TEST_CASE("a rank that is lost or has a fault after all have drained ends what they hold",
+          "[control][planned][FLT-1][CUT-1]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
+  leave(scene, 2, false);
+  scene.say(14, heartbeat{});
+  switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+  scene.all.clear();
+  scene.enter(15, 2, 2);
+  scene.say(11, id_offer{epoch{5}, {}});
+  for (const session_id one : {11, 12, 15}) scene.say(one, formed_report{epoch{5}});
+  for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{4}});
+  scene.note(scene.state.on_order_held(true, scene.now));
+  scene.say(14, leave_notice{}); // does not concern the change, but the next epoch begins only after its lease
+  CHECK(scene.told<drop_directive>(11).empty());
+  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{4}});
+  REQUIRE(scene.phase() == control_phase::rebuilding);
+  SECTION("nothing happens, and they go on in the epoch that was prepared") {
+    scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
+    REQUIRE(scene.told<formation_directive>(11).size() == 1);
+    CHECK(scene.told<formation_directive>(11).front().of == epoch{5});
+    CHECK(scene.told<failure_directive>(11).empty());
+  }
+  SECTION("one is lost") {
+    scene.note(scene.state.on_session_lost(12, session_end::closed, scene.now));
+    REQUIRE(scene.told<failure_directive>(11).size() == 1);
+    CHECK(scene.told<failure_directive>(11).front().of == epoch{4});
+    CHECK(scene.state.event().reason.code == errc::communicator_failed);
+  }
+  SECTION("one has a fault") {
+    scene.say(12, failed_report{.of = epoch{4}, .why = {.code = errc::device_failed, .text = "a fault"}});
+    REQUIRE(scene.told<failure_directive>(11).size() == 1);
+    CHECK(scene.state.event().reason.text == "a fault");
+  }
+}
+
+TEST_CASE("a rank that remains alone because a new process is lost at the switch refuses what it holds",
+          "[control][planned][CUT-1]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  leave(scene, 1, true);
+  REQUIRE_FALSE(scene.told<id_wanted>(11).empty());
+  const epoch next = scene.told<id_wanted>(11).back().of;
+  scene.say(11, id_offer{next, {}});
+  for (const session_id one : {11, 14}) scene.say(one, formed_report{next});
+  for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{2}});
+  scene.note(scene.state.on_order_held(true, scene.now));
+  scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
+  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{2}});
+  REQUIRE(scene.told<formation_directive>(11).size() == 1);
+  CHECK(scene.told<formation_directive>(11).front().world_size == 1);
+  REQUIRE(scene.told<failure_directive>(11).size() == 1);
+  CHECK(scene.told<failure_directive>(11).front().of == scene.state.current_epoch());
+  const auto opened = std::ranges::find_if(
+      scene.all, [](const auto& one) { return std::holds_alternative<control_effect::open_order>(one); });
+  REQUIRE(opened != scene.all.end());
+  CHECK(std::get<control_effect::open_order>(*opened).before.empty());
+}
+
 TEST_CASE("a rank does not leave if too few would remain", "[control][planned]") {
   controller_scene scene{terms_of(2)};
   for (const int place : {0, 1}) scene.join(11 + static_cast<session_id>(place), place);
