@@ -53,6 +53,7 @@ struct join_request {
   int device_count = 0;     ///< Number of devices on its host.
   epoch last_epoch{};       ///< The latest epoch that it was part of. A restarted controller continues from it.
   int last_size = 0;        ///< The number of ranks of that epoch.
+  epoch prepared{};         ///< The latest epoch that it has prepared. Its number is not used again, begun or not.
   nanoseconds last_lease{}; ///< How long its latest lease was granted for. It has given it up (MEM-1).
   /// The epoch that it goes on to serve under its lease, which it has not given up then: see lease_grant::outlasts. 0:
   /// none.

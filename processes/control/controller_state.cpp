@@ -526,6 +526,7 @@ bool controller_state::lacks_majority() const {
 }
 
 void controller_state::note_past(const join_request& asked) {
+  tried_ = std::max(tried_, asked.prepared);
   if (epoch_ != epoch{0}) return; // it knows better
   if (asked.last_epoch == epoch{0}) {
     if (asked.attempt > 0 && !asked.spare) replaced_.insert(describe(asked.who));
@@ -1010,6 +1011,11 @@ void controller_state::drop_change(const error& why, running_time now, control_e
   told.reason = why;
   told.reason.text = "the world goes on without a planned change: " + why.text;
   out.emplace_back(control_effect::announce{std::move(told)});
+}
+
+bool controller_state::in_epoch() const noexcept {
+  return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing ||
+         is_held_;
 }
 
 bool controller_state::is_anyone_away() const {

@@ -376,10 +376,8 @@ private:
   [[nodiscard]] static network_path path_between(const process_identity& one, const process_identity& other);
   void announce(control_effects& out, std::optional<process_identity> lost = {}) const;
   void send_to_ranks(const controller_message& what, control_effects& out) const;
-  [[nodiscard]] bool in_epoch() const noexcept {
-    return phase_ == control_phase::forming || phase_ == control_phase::serving || phase_ == control_phase::quiescing ||
-           is_held_; // all have drained, and what they hold is to go on
-  }
+  /// Returns whether an epoch forms or serves, or has drained while its ranks hold requests for the next one.
+  [[nodiscard]] bool in_epoch() const noexcept;
   [[nodiscard]] bool all_reported() const;
   /// Returns whether a process is expected to join again. No epoch begins before it has, or is lost.
   [[nodiscard]] bool is_anyone_away() const;

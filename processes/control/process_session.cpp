@@ -103,7 +103,10 @@ void process_session::hear(controller_message& what) {
                    services_.deliver({std::move(directive)});
                    release_held(true);
                  },
-                 [&](prepare_directive& directive) { services_.deliver({std::move(directive)}); },
+                 [&](prepare_directive& directive) {
+                   who_.prepared = directive.of;
+                   services_.deliver({std::move(directive)});
+                 },
                  [&](const hold_directive& directive) { services_.deliver({directive}); },
                  [&](const drop_directive& directive) { services_.deliver({directive}); },
                  [&](quiesce_directive& directive) {

@@ -41,6 +41,7 @@ std::vector<process_frame> process_frames() {
       .local_device = 1,
       .device_count = 8,
       .last_epoch = epoch{5},
+      .prepared = epoch{6},
       .wall_clock_ns = -12,
       .nonce = ring_session{{~0ULL, 5}}};
   return {{0, join},
@@ -200,6 +201,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(join.local_device == 1);
   CHECK(join.device_count == 8);
   CHECK(join.last_epoch == epoch{5});
+  CHECK(join.prepared == epoch{6});
   CHECK(join.wall_clock_ns == -12);
   const auto offers = decode_process_frame(encode(of_type<id_offer>(process_frames())), why);
   REQUIRE(offers);

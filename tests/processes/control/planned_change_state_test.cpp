@@ -412,6 +412,19 @@ TEST_CASE("a rank that remains alone because a new process is lost at the switch
   CHECK(std::get<control_effect::open_order>(*opened).before.empty());
 }
 
+TEST_CASE("a controller that is started again uses no number of an epoch that was prepared",
+          "[control][planned][EPO-1]") {
+  controller_scene scene{terms_of(2)};
+  for (const int place : {0, 1})
+    scene.join(11 + static_cast<session_id>(place), place, [&](join_request& asked) {
+      asked.last_epoch = epoch{2};
+      asked.last_size = 2;
+      asked.prepared = epoch{place == 0 ? 5U : 0U};
+    });
+  REQUIRE(scene.phase() == control_phase::forming);
+  CHECK(scene.state.current_epoch() == epoch{6});
+}
+
 TEST_CASE("a rank does not leave if too few would remain", "[control][planned]") {
   controller_scene scene{terms_of(2)};
   for (const int place : {0, 1}) scene.join(11 + static_cast<session_id>(place), place);

@@ -68,9 +68,12 @@ TEST_CASE("a process that joins again is not fenced by a message to its earlier 
   frames_scene scene{orphan_policy::rejoin};
   scene.join();
   scene.hear(formation_directive{.of = epoch{3}, .self = rank{0}, .hosts = {"here"}});
+  scene.hear(prepare_directive{.of = epoch{4}, .self = rank{0}, .world_size = 2, .hosts = {"here", "here"}});
   REQUIRE(scene.pass(suspicion + 100ms)); // it looks for a controller
   CHECK(scene.got<failure_directive>().size() == 1);
-  static_cast<void>(scene.introduction());
+  const join_request again = scene.introduction();
+  CHECK(again.last_epoch == epoch{3});
+  CHECK(again.prepared == epoch{4});
   // The controller was stopped, and goes on: first it tells the earlier stay that it has ended.
   scene.hear(fence_notice{{.code = errc::world_failed, .text = "it has joined again"}});
   scene.hear(heartbeat{});
