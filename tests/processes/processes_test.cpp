@@ -1522,7 +1522,7 @@ TEST_CASE("a process that splits alone is told who has not asked, and the world 
   kept_by = ordering::agreed;
   controller control{options_of(2)};
   configuration impatient = settings_of(control, 0);
-  impatient.deadlines.form = 200ms;
+  impatient.deadlines.form = 2s; // also for the other process to join
   impatient.deadlines.drain = 100ms;
   member first{impatient}, second{settings_of(control, 1)};
   static_cast<void>(second.in());
@@ -1606,7 +1606,7 @@ TEST_CASE("a process that registers memory alone is told who has not, and the wo
   kept_by = ordering::agreed;
   controller control{options_of(2)};
   configuration impatient = settings_of(control, 0);
-  impatient.deadlines.form = 200ms;
+  impatient.deadlines.form = 2s; // also for the other process to join
   impatient.deadlines.drain = 100ms;
   member first{impatient}, second{settings_of(control, 1)};
   static_cast<void>(second.in());
