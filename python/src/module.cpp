@@ -1,6 +1,7 @@
 /// Defines the extension module troupe._troupe. The public interface is the Python package around it.
 #include "capture_relay.hpp"
 #include "deferred_release.hpp"
+#include "direct_requests.hpp"
 #include "failure.hpp"
 #include "operand.hpp"
 #include "python_function.hpp"
@@ -18,6 +19,7 @@ PYBIND11_MODULE(_troupe, module) {
   python::bind_replies(module);
   python::bind_operations(module);
   python::bind_captures(module);
+  python::bind_direct_requests(module);
   python::bind_worlds(module);
   python::bind_runtimes(module);
   python::bind_drivers(module);

@@ -330,14 +330,13 @@ private:
 
 } // namespace
 
-given_operand import_address(const world& where, rank target, std::uintptr_t address, std::size_t count, dtype type,
-                             const held_object& owner) {
+given_operand import_address(const world& where, rank target, void* address, std::size_t count, dtype type,
+                             const std::shared_ptr<void>& owner) {
   const std::shared_ptr<device>& on = where.device_of(target);
   const bool is_simulated = on->api().name() == "mock";
   const std::size_t size = count * size_bytes(type);
-  void* const first = reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): as Python passes addresses
-  return {.memory = is_simulated ? buffer{std::make_shared<lent_block>(on, first, size, owner.owner())}
-                                 : where.adopt_host(first, size, owner.owner()),
+  return {.memory = is_simulated ? buffer{std::make_shared<lent_block>(on, address, size, owner)}
+                                 : where.adopt_host(address, size, owner),
           .type = type,
           .shape = {count},
           .count = count,

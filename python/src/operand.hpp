@@ -98,8 +98,8 @@ private:
 /// Imports \p count elements of host memory at \p address for rank \p target. A simulated device, which Gloo and the
 /// mock have, uses them in place; others stage them. \p owner is held until no request uses them. The caller ensures
 /// that the memory is aligned for \p type. Errors: those of world::adopt_host().
-[[nodiscard]] given_operand import_address(const world& where, rank target, std::uintptr_t address, std::size_t count,
-                                           dtype type, const held_object& owner);
+[[nodiscard]] given_operand import_address(const world& where, rank target, void* address, std::size_t count,
+                                           dtype type, const std::shared_ptr<void>& owner);
 
 /// Imports \p count elements at \p address, memory of the device of rank \p target or host memory. It is ready for use.
 /// \p owner is held until no request uses it. Errors: wrong_device; those of world::adopt_host().

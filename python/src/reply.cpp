@@ -170,7 +170,7 @@ py::object value_of(const reply& one) {
 void require_done(awaited& one, const py::object& timeout) {
   const bool for_ever = timeout.is_none();
   const nanoseconds at_most = for_ever ? nanoseconds{0} : duration_of(timeout, nanoseconds{0}, "timeout");
-  if (wait_without_gil(one, nanoseconds{result_spin_ns.load(std::memory_order_relaxed)}, at_most, for_ever)) return;
+  if (wait_without_gil(one, result_spin(), at_most, for_ever)) return;
   PyErr_SetString(PyExc_TimeoutError,
                   "the request has not been answered yet; it continues, and its reply can be waited for again");
   throw py::error_already_set{};
@@ -266,6 +266,10 @@ double seconds_of(time_point when) {
 }
 
 } // namespace
+
+nanoseconds result_spin() noexcept {
+  return nanoseconds{result_spin_ns.load(std::memory_order_relaxed)};
+}
 
 nanoseconds duration_of(const py::object& span, nanoseconds otherwise, const char* name) {
   if (span.is_none()) return otherwise;

@@ -181,6 +181,9 @@ template <class Value, class Ask>
   return answered;
 }
 
+/// Returns how long result() polls before it sleeps.
+[[nodiscard]] nanoseconds result_spin() noexcept;
+
 /// Converts a duration: seconds or a datetime.timedelta, or None for \p otherwise. Errors: invalid_argument, which
 /// names the parameter \p name.
 [[nodiscard]] nanoseconds duration_of(const pybind11::object& span, nanoseconds otherwise,

@@ -170,7 +170,9 @@ void bind_worlds(py::module_& module) {
       .def("operand_at",
            [](shown_world& self, int target, std::uintptr_t address, std::size_t count, const py::object& type,
               const py::object& owner) {
-             return import_address(self.of(), rank{target}, address, count, dtype_of(type), held_object{owner});
+             // NOLINTNEXTLINE(performance-no-int-to-ptr): as Python passes addresses
+             void* const first = reinterpret_cast<void*>(address);
+             return import_address(self.of(), rank{target}, first, count, dtype_of(type), held_object{owner}.owner());
            })
       .def("device_operand_at",
            [](shown_world& self, int target, std::uintptr_t address, std::size_t count, const py::object& type,

@@ -39,6 +39,7 @@ def check_contents(wheel, url=None):
     assert not url or f"Source, {url}" in told.get_all("Project-URL"), told.items()
     assert mode & 0o111 == 0o111, "the program cannot be executed"
     assert record == set(names), record ^ set(names)
+    assert {f"troupe/torch/native/{one}" for one in ("backend.cpp", "requests.h")} <= set(names), "the native part of troupe.torch is missing"
 
     tags = re.fullmatch(rf"troupe_runtime-{version}-([\w.]+)-([\w.]+)-([\w.]+)\.whl", pathlib.Path(wheel).name)
     assert tags and re.search(r"manylinux_2_\d+_x86_64", tags[3]), f"{wheel} has no manylinux tag"

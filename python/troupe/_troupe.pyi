@@ -2,6 +2,7 @@ import datetime
 from typing import Any, Callable, Dict, Generator, Generic, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 version: str
+requests: object  #: a capsule for troupe/torch/native
 
 _Seconds = Union[float, datetime.timedelta, None]
 _Value = TypeVar("_Value", covariant=True)

@@ -18,10 +18,11 @@ from ._backend import TroupeBackend  # noqa: E402
 from ._copies import Copies, share  # noqa: E402
 from ._graph import Graph, graph  # noqa: E402
 from ._group import TroupeGroup, register  # noqa: E402
+from ._native import build  # noqa: E402
 from ._records import write_flight_record  # noqa: E402
 from ._recovery import Resumed, commit, resume  # noqa: E402
 
-__all__ = ["Copies", "Graph", "Resumed", "TroupeBackend", "TroupeGroup", "commit", "graph", "register", "resume", "share",
+__all__ = ["Copies", "Graph", "Resumed", "TroupeBackend", "TroupeGroup", "build", "commit", "graph", "register", "resume", "share",
            "write_flight_record"]
 
 register()

@@ -20,6 +20,7 @@ from . import _records
 from ._comparison import compare
 from ._cuda import Gpu, refuse_in_capture
 from ._failures import failure_of, refuse
+from ._native import native
 from ._recovery import COLLECTIVES, SPLIT, Epochs
 from ._tensors import (Memory, in_memory, in_order, joined, movable, one_layout, one_type, parts_of, reducible,
                        reduction_of, room_for, single, spread)
@@ -63,13 +64,16 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def __init__(self, world: GroupWorld, timeout: datetime.timedelta, epochs: Optional[Epochs] = None) -> None:
         """epochs: those of the group that this one is a part of. A group of its own recovers if its controller does."""
-        self._begin(world.rank, world.size, timeout)
+        needs_python = world.recovers or epochs is not None or world.gpu is not None
+        self._begin(world.rank, world.size, timeout, None if needs_python else native())
         self._is_part = epochs is not None
         self._use(world, Epochs(world, epochs) if world.recovers else None)
 
-    def _begin(self, rank: int, size: int, timeout: datetime.timedelta) -> None:
-        """Sets what does not depend on a world."""
-        _Backend.__init__(self, rank, size)
+    def _begin(self, rank: int, size: int, timeout: datetime.timedelta, direct: Any = None) -> None:
+        """Sets what does not depend on a world. direct: the module of the native part, which makes requests without Python."""
+        self._connected = False  # whether the native part makes requests
+        self._direct = direct
+        (_Backend.__init__ if direct is None else direct.init)(self, rank, size)
         self._options = _Backend.Options("troupe", timeout=timeout)
         self._timeout = timeout
         self._process = os.getpid()
@@ -88,6 +92,23 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._splits = self._groups = 0  # those made
         self._captures = (0, 0)  # an epoch, and the number of graphs that were captured in it
         self._ended = ""
+        self._connect()
+
+    def _connect(self) -> None:
+        """Lets the native part make requests."""
+        if self._direct is not None:
+            try:
+                self._direct.connect(self, self._native, self._rank, self._size, COLLECTIVES, self._timeout)
+                self._connected = True
+            except ValueError:  # host memory is staged in this world
+                pass
+
+    def _disconnect(self) -> None:
+        """Makes every later call one of this class."""
+        if self._direct is not None and self._connected:
+            self._sequence += self._direct.asked(self)
+            self._direct.disconnect(self)
+            self._connected = False
 
     # The rank and the group -------------------------------------------------------------------------------------------
 
@@ -105,6 +126,11 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     @property
     def current_size(self) -> int:
         return self._size
+
+    @property
+    def is_native(self) -> bool:
+        """Whether its C++ object is that of the native part, whose works are whole."""
+        return self._direct is not None
 
     @property
     def gpu(self) -> Optional[Gpu]:
@@ -131,12 +157,15 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._timeout = self._options._timeout = timeout
+        if self._connected:
+            self._disconnect()
+            self._connect()
 
     def _set_sequence_number_for_group(self) -> None:
         """Does nothing: every rank counts from 0."""
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._sequence
+        return self._sequence if self._direct is None else self._sequence + int(self._direct.asked(self))
 
     def eager_connect_single_device(self, device: torch.device) -> None:
         """Does nothing: the world has been formed."""
@@ -650,6 +679,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         if self._ended or os.getpid() != self._process:
             return
         self._ended = how
+        self._disconnect()
         if how == "abort()":
             threading.Thread(target=self._leave_world, name="troupe.abort", daemon=True).start()
         else:

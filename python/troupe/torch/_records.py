@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from typing import Any, Deque, Dict, List, NamedTuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, List, NamedTuple, Tuple, Union
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace
@@ -39,12 +39,18 @@ class _Records:
 
     def __init__(self) -> None:
         size = _first(_SIZES)
-        self._asked: Deque[_Asked] = deque(maxlen=int(size) if size.isdigit() else 2000)
+        self.size = int(size) if size.isdigit() else 2000
+        self._asked: Deque[_Asked] = deque(maxlen=self.size)
+        self._others: Callable[[], Iterable[Tuple[int, int, Any]]] = tuple
         self._lock = threading.Lock()
         self._written_by = 0
 
     def add(self, reply: Any) -> None:
         self._asked.append(_Asked(time.time_ns(), threading.get_ident(), reply))
+
+    def also(self, others: Callable[[], Iterable[Tuple[int, int, Any]]]) -> None:
+        """Adds the operations that `others` returns: times, threads and replies."""
+        self._others = others
 
     def failed(self) -> None:
         """Writes the record of the process's first failed operation, if the environment asks for that."""
@@ -61,7 +67,7 @@ class _Records:
 
     def complete(self, record: Dict[str, Any]) -> Dict[str, Any]:
         """Sets the states of PyTorch's entries. One belongs to what its thread has asked for next."""
-        asked = list(self._asked)
+        asked = sorted([*self._asked, *(_Asked(*one) for one in self._others())], key=lambda one: one.at_ns)
         by_thread: Dict[int, List[_Asked]] = {}
         for one in asked:
             by_thread.setdefault(one.thread, []).append(one)
@@ -85,7 +91,7 @@ class _Records:
 
 
 _records = _Records()
-add, failed = _records.add, _records.failed
+add, also, failed, size = _records.add, _records.also, _records.failed, _records.size
 
 
 def write_flight_record(file: Union[str, "os.PathLike[str]", None] = None) -> str:
