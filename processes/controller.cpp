@@ -321,8 +321,8 @@ struct controller::parts {
 
   void run_elections() {
     const auto new_name = [this] {
-      return host_name() + " " + options.host + ":" + std::to_string(options.port) + " " + std::to_string(::getpid()) + " " +
-             std::to_string(system_sources().draw_session());
+      return host_name() + " " + options.host + ":" + std::to_string(options.port) + " " + std::to_string(::getpid()) +
+             " " + std::to_string(system_sources().draw_session());
     };
     std::string name = new_name();
     bool has_seen = false;                 ///< Whether the store has answered.
@@ -403,8 +403,7 @@ struct controller::parts {
     claim.resign();
     if (is_final(why)) return note_end()(why);
     if (is_lost)
-      log_warning("this controller is not elected any more, and stands by: " +
-                  (why ? why.text : "another one may be"));
+      log_warning("this controller is not elected any more, and stands by: " + (why ? why.text : "another one may be"));
   }
 
   /// Renews the claim and writes decisions, as long as possible.

@@ -127,10 +127,11 @@ void add_controller(CLI::App& program, action& chosen) {
   add_number(*command, "--rebuilds", options->options.terms.recovery.rebuilds, "rebuilds allowed within ten minutes", 0,
              1'000'000);
   command
-      ->add_option("--store", options->store,
-                   "where the controllers of this world elect one and keep its decisions: "
-                   "etcd://HOST:PORT[,HOST:PORT]/PREFIX (etcds:// with TLS), or kubernetes://[HOST:PORT/]NAMESPACE/LEASE "
-                   "(without an address: of this pod's cluster)")
+      ->add_option(
+          "--store", options->store,
+          "where the controllers of this world elect one and keep its decisions: "
+          "etcd://HOST:PORT[,HOST:PORT]/PREFIX (etcds:// with TLS), or kubernetes://[HOST:PORT/]NAMESPACE/LEASE "
+          "(without an address: of this pod's cluster)")
       ->type_name("URL");
   const auto add_file = [&](const char* name, std::string& into, const char* what) {
     return command->add_option(name, into, what)->type_name("FILE")->check(CLI::ExistingFile);

@@ -132,7 +132,7 @@ struct kubernetes_store::lease {
       record = from_annotation(found->get<std::string>());
   }
 
-  json object; ///< With what others have written into it, which stays.
+  json object;           ///< With what others have written into it, which stays.
   std::string version{}; ///< Empty: there is none yet.
   std::string holder{};
   std::chrono::seconds length{};
@@ -153,31 +153,32 @@ std::string kubernetes_store::name() const {
 
 http_response kubernetes_store::ask(std::string_view verb, const std::string& body) {
   const bool creates = verb == "create";
-  http_response answer = http_.send(creates ? "POST" : verb == "get" ? "GET" : "PUT",
+  http_response answer = http_.send(creates         ? "POST"
+                                    : verb == "get" ? "GET"
+                                                    : "PUT",
                                     creates ? leases_ : leases_ + "/" + options_.lease, body);
   std::string why;
   switch (answer.status) {
-  case 404:
-    if (creates) {
-      why = "create the namespace first";
+    case 404:
+      if (creates) {
+        why = "create the namespace first";
+        break;
+      }
+      [[fallthrough]];
+    case 200:
+    case 201:
+    case 409: return answer;
+    case 401:
+      why = options_.http.bearer_file.empty() ? "give --store-token"
+                                              : "the token in " + options_.http.bearer_file + " is not valid there";
       break;
-    }
-    [[fallthrough]];
-  case 200:
-  case 201:
-  case 409: return answer;
-  case 401:
-    why = options_.http.bearer_file.empty() ? "give --store-token"
-                                            : "the token in " + options_.http.bearer_file + " is not valid there";
-    break;
-  case 403:
-    why = "the sender needs a Role with apiGroups [coordination.k8s.io], resources [leases], verbs [get, create, "
-          "update] in this namespace";
-    break;
-  default: why = "it is asked again"; break;
+    case 403:
+      why = "the sender needs a Role with apiGroups [coordination.k8s.io], resources [leases], verbs [get, create, "
+            "update] in this namespace";
+      break;
+    default: why = "it is asked again"; break;
   }
-  throw exception{errc::missing, "Kubernetes does not " + std::string{verb} + " " + name() + " (" + reason_in(answer) +
-                                     "): " + why};
+  throw exception{errc::missing, "cannot " + std::string{verb} + " " + name() + " (" + reason_in(answer) + "): " + why};
 }
 
 void kubernetes_store::note(lease present) {
@@ -212,7 +213,8 @@ bool kubernetes_store::write(lease next) {
     json& annotations = next.object["metadata"]["annotations"];
     annotations[record_annotation] = to_annotation(*next.record);
     std::size_t bytes = 0;
-    for (const auto& [key, value] : annotations.items()) bytes += key.size() + value.get_ref<const std::string&>().size();
+    for (const auto& [key, value] : annotations.items())
+      bytes += key.size() + value.get_ref<const std::string&>().size();
     if (bytes > most_annotation_bytes)
       throw exception{errc::unsupported, "the decision of " + std::to_string(next.record->size()) +
                                              " bytes does not fit into the annotations of " + name() + ", which hold " +

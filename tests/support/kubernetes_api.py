@@ -9,7 +9,7 @@ in the file TOKENS, one a line.
 POST /faults adds a fault of the next "count" requests of "verb" (get, create, update):
   {"status": 503}    is the answer, and nothing is done      {"lose": true}   is done; the connection is closed
   {"body": "text"}   is the answer, and nothing is done      {"keep": true}   answers with the present object, and does nothing
-  {"hold": true}     is done when POST /release is called, which returns when all that was held has been done
+  {"hold": true}     is done when POST /release is called, which waits until something is held, and returns when it has been done
 """
 import http.server
 import json
@@ -115,6 +115,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, "{}")
         if self.path == "/release":
             with leases.lock:
+                leases.lock.wait_for(lambda: leases.held > 0, 20)
                 leases.released += leases.held
                 leases.lock.notify_all()
                 leases.lock.wait_for(lambda: leases.held == 0)

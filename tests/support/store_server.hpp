@@ -124,7 +124,8 @@ public:
     return "kubernetes+http://127.0.0.1:" + std::to_string(port_) + "/team/" + world;
   }
   [[nodiscard]] std::unique_ptr<controller_store> open(const std::string& world) const override {
-    return std::make_unique<kubernetes_store>(parse_kubernetes_url(url(world)));
+    // Longer than by default: what plays its part is slow on a busy machine.
+    return std::make_unique<kubernetes_store>(parse_kubernetes_url(url(world), {.timeout = std::chrono::seconds{2}}));
   }
   void stop() override {
     siginfo_t stopped{};

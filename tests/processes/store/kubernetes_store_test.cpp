@@ -39,8 +39,9 @@ json lease_of(kubernetes_server& server) {
 
 } // namespace
 
-TEST_CASE("a Lease is taken over after its length by the observer's own clock, whatever times are written in it (MEM-1)",
-          "[store][kubernetes][MEM-1]") {
+TEST_CASE(
+    "a Lease is taken over after its length by the observer's own clock, whatever times are written in it (MEM-1)",
+    "[store][kubernetes][MEM-1]") {
   kubernetes_server server;
   const std::string written = GENERATE("2001-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z");
   static_cast<void>(server.ask("POST", leases,
@@ -136,7 +137,7 @@ TEST_CASE("a step that the API server does late changes nothing after another on
   }
 }
 
-TEST_CASE("of two controllers that find no Lease one is elected", "[store][kubernetes][MEM-1]") {
+TEST_CASE("two controllers that find no Lease elect one of them", "[store][kubernetes][MEM-1]") {
   kubernetes_server server;
   const auto one = server.open("w"), other = server.open("w");
   REQUIRE(one->campaign("one", 60s));
@@ -145,7 +146,7 @@ TEST_CASE("of two controllers that find no Lease one is elected", "[store][kuber
   CHECK(other->observe().leader == "one");
 }
 
-TEST_CASE("what others write into a Lease stays, and ends no claim", "[store][kubernetes]") {
+TEST_CASE("a Lease keeps what others write into it, and that ends no claim", "[store][kubernetes]") {
   kubernetes_server server;
   const auto one = server.open("w");
   const auto claim = one->campaign("one", 60s);
@@ -210,9 +211,9 @@ TEST_CASE("an API server that refuses is missing, and the error says what it nee
   const auto observe = [&] { static_cast<void>(one->observe()); };
   const auto campaign = [&] { static_cast<void>(one->campaign("one", 60s)); };
   CHECK_THAT(why_not(R"({"verb": "get", "status": 403})", observe),
-             ContainsSubstring("cannot get") && ContainsSubstring("verbs [get, create, update]"));
+             ContainsSubstring("cannot get the Lease") && ContainsSubstring("verbs [get, create, update]"));
   CHECK_THAT(why_not(R"({"verb": "create", "status": 403})", campaign),
-             ContainsSubstring("does not create the Lease team/w") && ContainsSubstring("resources [leases]"));
+             ContainsSubstring("cannot create the Lease team/w") && ContainsSubstring("resources [leases]"));
   CHECK_THAT(why_not(R"({"verb": "get", "status": 401})", observe), ContainsSubstring("--store-token"));
   CHECK_THAT(why_not(R"({"verb": "get", "status": 503})", observe), ContainsSubstring("503"));
   CHECK_THAT(why_not(R"({"verb": "create", "status": 429})", campaign), ContainsSubstring("429"));
@@ -222,12 +223,11 @@ TEST_CASE("an API server that refuses is missing, and the error says what it nee
   const auto claim = one->campaign("one", 60s);
   REQUIRE(claim);
   CHECK_THAT(why_not(R"({"verb": "update", "status": 403})", [&] { static_cast<void>(one->renew(*claim)); }),
-             ContainsSubstring("does not update"));
+             ContainsSubstring("cannot update the Lease"));
   CHECK(one->renew(*claim)); // it was not lost
 
-  kubernetes_store nowhere{{.server = "http://127.0.0.1:" + std::to_string(server.port()),
-                            .lease_namespace = "nowhere",
-                            .lease = "w"}};
+  kubernetes_store nowhere{
+      {.server = "http://127.0.0.1:" + std::to_string(server.port()), .lease_namespace = "nowhere", .lease = "w"}};
   CHECK_THAT(error_of([&] { static_cast<void>(nowhere.campaign("one", 60s)); }).text,
              ContainsSubstring("\"nowhere\" not found") && ContainsSubstring("create the namespace"));
 }
@@ -308,9 +308,9 @@ TEST_CASE("in a pod the address, the certificates, the token and the namespace a
   CHECK(operators.observe().record == "a decision");
 
   std::filesystem::remove(account / "token");
-  CHECK_THAT(error_of([&] { static_cast<void>(parse_kubernetes_url("kubernetes://team/w", {}, variables, account)); })
-                 .text,
-             ContainsSubstring("service account"));
+  CHECK_THAT(
+      error_of([&] { static_cast<void>(parse_kubernetes_url("kubernetes://team/w", {}, variables, account)); }).text,
+      ContainsSubstring("service account"));
   std::filesystem::remove_all(account);
 }
 

@@ -1,5 +1,5 @@
-/// What controllers may rely on, whatever their store is, and what is special about etcd's. That of Kubernetes has tests
-/// of its own (kubernetes_store_test.cpp).
+/// What controllers may rely on, whatever their store is, and what is special about etcd's. That of Kubernetes has
+/// tests of its own (kubernetes_store_test.cpp).
 #include "support/outcomes.hpp"
 #include "support/store_server.hpp"
 
