@@ -158,7 +158,7 @@ bool is_rejected_or_unknown(const error& why) {
 
 TEST_CASE("a world whose controller hands over goes on in the same epoch, and no request is refused",
           "[processes][takeover]") {
-  const two_controllers at{5s};
+  const two_controllers at{10s};
   const auto shared = std::make_shared<memory_store_state>();
   std::atomic<bool> first_leads{false}, second_leads{false};
   auto first = at.start(0, std::make_shared<memory_store>(shared), first_leads);
@@ -180,7 +180,7 @@ TEST_CASE("a world whose controller hands over goes on in the same epoch, and no
   }
   CHECK(one.in().status().epoch == epoch{1});
   // The successor grants the leases: the world goes on for longer than the last one of the first controller.
-  const auto until = steady::now() + 5500ms;
+  const auto until = steady::now() + 11s;
   asking a{one.in()}, b{other.in()};
   REQUIRE(comes_true([&] { return steady::now() > until; }));
   CHECK(a.refused().empty());
