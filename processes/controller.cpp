@@ -13,6 +13,7 @@
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/user_input.hpp>
 #include <troupe/runtime/logging.hpp>
+#include <troupe/runtime/recording/flight_record.hpp>
 
 #include <unistd.h>
 
@@ -320,8 +321,8 @@ struct controller::parts {
 
   void run_elections() {
     const auto new_name = [this] {
-      return options.host + ":" + std::to_string(options.port) + " " + std::to_string(::getpid()) + " " +
-             std::to_string(system_sources().draw_session());
+      return host_name() + " " + options.host + ":" + std::to_string(options.port) + " " + std::to_string(::getpid()) +
+             " " + std::to_string(system_sources().draw_session());
     };
     std::string name = new_name();
     bool has_seen = false;                 ///< Whether the store has answered.
@@ -349,7 +350,7 @@ struct controller::parts {
         name = new_name();
         if (reports.elected && !rest(nanoseconds{0})) reports.elected(false);
       } catch (const exception& failure) {
-        if (failure.why().code != errc::missing) return note_end()(failure.why());
+        if (is_final(failure.why())) return note_end()(failure.why());
         if (std::exchange(obstacle, failure.why().text) != obstacle)
           log_warning("this controller is not elected: " + obstacle);
       }
@@ -396,13 +397,13 @@ struct controller::parts {
     if (reports.elected) reports.elected(true);
     keep(claim, *made);
     set_present(nullptr);
-    const std::string why = claim.failure();
+    const error why = claim.failure();
     const bool is_lost = claim.is_lost(boot_clock::now());
     made = nullptr; // ends all connections
     claim.resign();
+    if (is_final(why)) return note_end()(why);
     if (is_lost)
-      log_warning("this controller is not elected any more, and stands by" +
-                  (why.empty() ? std::string{": another one may be"} : ": " + why));
+      log_warning("this controller is not elected any more, and stands by: " + (why ? why.text : "another one may be"));
   }
 
   /// Renews the claim and writes decisions, as long as possible.
@@ -421,11 +422,12 @@ struct controller::parts {
       has_failed = false;
       if (const boot_time now = boot_clock::now(); now >= next) {
         claim.renew(now);
-        has_failed = !claim.failure().empty();
+        has_failed = claim.failure().code != errc::none;
         if (!has_failed) next = now + claim.renewal_period();
       }
       if (!record || claim.is_lost(boot_clock::now())) continue;
       if (!claim.decide(*record)) {
+        if (is_final(claim.failure())) return;
         has_failed = true;
         continue;
       }
@@ -435,6 +437,11 @@ struct controller::parts {
       }
       to.post([server = to.server.get()] { server->decided(); });
     }
+  }
+
+  /// Returns whether the call that has failed fails again: else the store did not answer.
+  [[nodiscard]] static bool is_final(const error& failure) {
+    return failure.code != errc::none && failure.code != errc::missing;
   }
 
   void set_present(term* made) {

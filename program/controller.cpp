@@ -7,6 +7,7 @@
 
 #include <troupe/processes/controller.hpp>
 #include <troupe/processes/store/etcd_store.hpp>
+#include <troupe/processes/store/kubernetes_store.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/configuration/gathered_settings.hpp>
 #include <troupe/runtime/configuration/launch_environment.hpp>
@@ -39,6 +40,8 @@ struct controller_command {
 
 std::shared_ptr<controller_store> open_store(const controller_command& command) {
   if (command.store.empty()) return nullptr;
+  if (command.store.starts_with("kubernetes"))
+    return std::make_shared<kubernetes_store>(parse_kubernetes_url(command.store, command.store_access));
   etcd_options where = parse_etcd_url(command.store);
   where.http = command.store_access;
   return std::make_shared<etcd_store>(std::move(where));
@@ -124,9 +127,11 @@ void add_controller(CLI::App& program, action& chosen) {
   add_number(*command, "--rebuilds", options->options.terms.recovery.rebuilds, "rebuilds allowed within ten minutes", 0,
              1'000'000);
   command
-      ->add_option("--store", options->store,
-                   "etcd://HOST:PORT[,HOST:PORT]/PREFIX (etcds:// with TLS): where the controllers of this world elect "
-                   "one and keep its decisions")
+      ->add_option(
+          "--store", options->store,
+          "where the controllers of this world elect one and keep its decisions: "
+          "etcd://HOST:PORT[,HOST:PORT]/PREFIX (etcds:// with TLS), or kubernetes://[HOST:PORT/]NAMESPACE/LEASE "
+          "(without an address: of this pod's cluster)")
       ->type_name("URL");
   const auto add_file = [&](const char* name, std::string& into, const char* what) {
     return command->add_option(name, into, what)->type_name("FILE")->check(CLI::ExistingFile);
@@ -135,6 +140,7 @@ void add_controller(CLI::App& program, action& chosen) {
   CLI::Option* const key = add_file("--store-key", options->store_access.key_file, "key of --store-certificate");
   add_file("--store-certificate", options->store_access.certificate_file, "the controller's certificate for the store")
       ->needs(key);
+  add_file("--store-token", options->store_access.bearer_file, "the controller's bearer token for Kubernetes");
   if (const char* const level = std::getenv("TROUPE_LOG"); level != nullptr && *level != '\0') options->log = level;
   const CLI::Validator is_level = CLI::IsMember(std::vector<std::string>(log_levels.begin(), log_levels.end()));
   command

@@ -96,7 +96,7 @@ etcd_options parse_etcd_url(std::string_view url) {
   else if (url.starts_with("etcd://"))
     rest.remove_prefix(7);
   else
-    refuse("is not known: write " + std::string{usual_form});
+    refuse("is not known: write " + std::string{usual_form} + " or kubernetes://NAMESPACE/LEASE");
   const auto slash = rest.find('/');
   if (slash == std::string_view::npos || slash + 1 == rest.size())
     refuse("names no world: write " + std::string{usual_form});

@@ -1,6 +1,5 @@
 #include <troupe/processes/store/leader_claim.hpp>
 
-#include <troupe/device/error.hpp>
 #include <troupe/processes/control/controller_terms.hpp>
 
 #include <utility>
@@ -29,9 +28,9 @@ void leader_claim::renew(boot_time now) noexcept {
       note(now);
     else
       is_lost_ = true;
-    failure_.clear();
+    failure_ = {};
   } catch (...) {
-    failure_ = current_error().text;
+    failure_ = current_error();
   }
 }
 
@@ -39,10 +38,10 @@ bool leader_claim::decide(const std::string& record) noexcept {
   try {
     const bool is_written = store_->decide(claim_, record);
     if (!is_written) is_lost_ = true;
-    failure_.clear();
+    failure_ = {};
     return is_written;
   } catch (...) {
-    failure_ = current_error().text;
+    failure_ = current_error();
     return false;
   }
 }
@@ -51,7 +50,7 @@ void leader_claim::resign() noexcept {
   try {
     store_->resign(claim_);
   } catch (...) { // the claim ends by itself
-    failure_ = current_error().text;
+    failure_ = current_error();
   }
   is_lost_ = true;
 }

@@ -1,6 +1,7 @@
 /// What an elected controller may do, by its own clock.
 #pragma once
 
+#include <troupe/device/error.hpp>
 #include <troupe/device/threads/boot_clock.hpp>
 #include <troupe/processes/store/controller_store.hpp>
 
@@ -36,8 +37,8 @@ public:
   [[nodiscard]] bool decide(const std::string& record) noexcept;
   /// Ends the claim, so that another controller is elected at once.
   void resign() noexcept;
-  /// Returns why the store did not answer the latest call; empty if it did.
-  [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
+  /// Returns why the latest call has failed; errc::none if the store has answered it.
+  [[nodiscard]] const error& failure() const noexcept { return failure_; }
 
 private:
   leader_claim(std::shared_ptr<controller_store> store, store_claim claim, boot_time asked);
@@ -47,7 +48,7 @@ private:
   const store_claim claim_;
   std::atomic<boot_time> valid_until_;
   std::atomic<bool> is_lost_ = false;
-  std::string failure_;
+  error failure_;
 };
 
 } // namespace troupe

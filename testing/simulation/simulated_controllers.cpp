@@ -219,7 +219,7 @@ void simulated_controllers::lead(node& one, std::uint64_t life, const std::share
     has_failed = false;
     if (const boot_time now = boot_clock::now(); now >= next) {
       claim->renew(now);
-      has_failed = !claim->failure().empty();
+      has_failed = claim->failure().code != errc::none;
       if (!has_failed) next = now + claim->renewal_period();
     }
     if (!record || !lives(one, life) || claim->is_lost(boot_clock::now())) continue;

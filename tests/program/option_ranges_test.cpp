@@ -124,7 +124,8 @@ const std::set<std::string> free_text{"--config",        "--fault",       "--rec
                                       "--backend",       "--strategies",  "--member",
                                       "--logs",          "--judge",       "--asked-by",
                                       "--only-requests", "--only-faults", "--store",
-                                      "--store-ca",      "--store-key",   "--store-certificate"};
+                                      "--store-ca",      "--store-key",   "--store-certificate",
+                                      "--store-token"};
 
 bool is_setting(const CLI::Option& option) {
   return std::ranges::any_of(all_settings(), [&](const setting& one) { return option.check_name(one.option); });

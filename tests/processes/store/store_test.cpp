@@ -1,6 +1,7 @@
-/// What controllers may rely on, whatever their store is, and what is special about etcd's.
-#include "support/etcd_server.hpp"
+/// What controllers may rely on, whatever their store is, and what is special about etcd's. That of Kubernetes has
+/// tests of its own (kubernetes_store_test.cpp).
 #include "support/outcomes.hpp"
+#include "support/store_server.hpp"
 
 #include <troupe/processes/store/control_record.hpp>
 #include <troupe/processes/store/leader_claim.hpp>
@@ -100,11 +101,11 @@ TEST_CASE("a store in memory elects one controller at a time, and takes the deci
   }
 }
 
-TEST_CASE("etcd elects one controller at a time, and takes the decisions of that one only (MEM-1)",
-          "[store][etcd][MEM-1]") {
-  const etcd_server server;
+TEST_CASE("a server of a store elects one controller at a time, and takes the decisions of that one only (MEM-1)",
+          "[store][etcd][kubernetes][MEM-1]") {
+  const auto server = start_store(GENERATE("etcd", "kubernetes"));
   int next = 0;
-  const opener open = [&] { return server.open("world-" + std::to_string(next)); };
+  const opener open = [&] { return server->open("world-" + std::to_string(next)); };
   check_election(open);
   ++next;
   check_end(open);
@@ -129,17 +130,19 @@ TEST_CASE("a claim whose key somebody has deleted is lost (MEM-1)", "[store][etc
 }
 
 TEST_CASE("a store that does not answer is missing, and what it has kept is there when it does again",
-          "[store][etcd]") {
-  etcd_server server;
-  const auto one = server.open("w");
-  const auto first = one->campaign("one", 30s);
+          "[store][etcd][kubernetes]") {
+  const auto server = start_store(GENERATE("etcd", "kubernetes"));
+  const auto one = server->open("w");
+  const auto first = one->campaign("one", 60s);
   REQUIRE(first);
   REQUIRE(one->decide(*first, "kept"));
-  server.stop();
+  server->stop();
   CHECK(error_of([&] { static_cast<void>(one->observe()); }).code == errc::missing);
   CHECK(error_of([&] { static_cast<void>(one->decide(*first, "lost")); }).code == errc::missing);
-  server.start();
-  CHECK(one->observe().record == "kept");
+  server->start();
+  // What was asked meanwhile may still be done, before the next decision.
+  CHECK(answer_of([&] { return one->decide(*first, "the last"); }));
+  CHECK(one->observe().record == "the last");
   CHECK(one->observe().leader == "one");
 }
 
@@ -153,7 +156,7 @@ TEST_CASE("the servers of a store are asked in turn until one answers", "[store]
 }
 
 TEST_CASE("a server that is no etcd is named", "[store][etcd]") {
-  need_etcd();
+  need_store("etcd");
   etcd_store one{parse_etcd_url("etcd://127.0.0.1:" + std::to_string(free_port()) + "/w")};
   const error why = error_of([&] { static_cast<void>(one.observe()); });
   CHECK(why.code == errc::missing);
