@@ -89,7 +89,9 @@ void* ask_directly(void* lane, const troupe_request* asked) noexcept {
       return operand{import_address(where, to.target, at, count, static_cast<dtype>(asked->type), owner).memory};
     };
     const operand send = memory(asked->source, asked->source_count);
-    const operand recv = asked->result == asked->source ? send : memory(asked->result, asked->result_count);
+    // One range at the beginning of the other, as in an all_gather in place at rank 0, is another operand.
+    const bool is_in_place = asked->result == asked->source && asked->result_count == asked->source_count;
+    const operand recv = is_in_place ? send : memory(asked->result, asked->result_count);
     rank_request made{.what = barrier{}, .deadline = nanoseconds{asked->deadline_ns}, .lane = to.to.in};
     if (asked->kind == TROUPE_REQUEST_ALL_TO_ALL) {
       const auto parts = [&](const std::uint64_t* counts) {

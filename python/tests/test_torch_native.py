@@ -103,6 +103,12 @@ def beside_gloo(rank, size):
                     lambda given, group: dist.reduce_scatter_tensor(*given, group=group)) == 1
         assert same(lambda: [torch.zeros(2 * size, dtype=dtype), values(2 * size)],
                     lambda given, group: dist.all_to_all_single(*given, group=group)) == 1
+    whole = torch.arange(2. * size) + 10 * rank  # in place, where rank 0's part begins where the whole begins
+    assert asked_natively(lambda: dist.all_gather_into_tensor(whole, whole[2 * rank:2 * rank + 2])) == 1
+    assert whole.tolist() == [2. * one + part + 10 * one for one in range(size) for part in range(2)]
+    ones = torch.ones(2 * size)
+    assert asked_natively(lambda: dist.reduce_scatter_tensor(ones[2 * rank:2 * rank + 2], ones)) == 1
+    assert ones[2 * rank:2 * rank + 2].tolist() == [size] * 2
     assert asked_natively(dist.barrier) == 1
     before = dist.group.WORLD._get_sequence_number_for_group()
     dist.barrier()
@@ -162,6 +168,10 @@ def timeouts(rank, size):
         with pytest.raises(dist.DistBackendError, match="rank 0 gave up"):
             dist.all_reduce(torch.ones(2))
     group.set_timeout(datetime.timedelta(seconds=120))
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    with pytest.raises(ValueError):
+        work.wait(datetime.timedelta(seconds=-2))
+    work.wait()
     dist.barrier()
 
 
@@ -228,8 +238,9 @@ def test_processes_that_build_at_once_call_the_compiler_once(tmp_path):
 def test_a_failing_compiler_is_a_warning_and_python_goes_on(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(_native, "_loaded", None)
-    for compiler, text in ((fake_compiler(tmp_path, "echo no such header; exit 3"), "ended with status 3:\nno such header"),
-                           (str(tmp_path / "absent"), "was not found: install g\\+\\+")):
+    for compiler, text in ((fake_compiler(tmp_path, "echo no such header; exit 3"), "ended with status 3 and no library:\nno such header"),
+                           (str(tmp_path / "absent"), "cannot be run .*: install g\\+\\+"), ('"', "is no command"),
+                           (str(tmp_path), "cannot be run"), ("true", "ended with status 0 and no library")):
         monkeypatch.setenv("CXX", compiler)
         monkeypatch.setattr(_native, "_told", False)
         with pytest.raises(RuntimeError, match=text):

@@ -103,6 +103,7 @@ class Contents(FolderTest):
         folder = f"troupe_runtime-{version}.dist-info"
         files = {
             f"troupe/_troupe{SUFFIX}": "", "troupe/_bin/troupe": "", "troupe_runtime.libs/libcaf_core-0123abcd.so.0.17.6": "",
+            "troupe/torch/native/backend.cpp": "", "troupe/torch/native/requests.h": "",
             f"{folder}/METADATA": f"Name: troupe-runtime\nVersion: {version}\nAuthor: The troupe authors\nLicense-Expression: Apache-2.0\n"
                                   "Description-Content-Type: text/markdown\n\n# troupe for Python\n",
             f"{folder}/LICENSE": licence or CHECK.parents[2].joinpath("LICENSE").read_text(encoding="utf-8"),

@@ -33,6 +33,16 @@ _loaded: Optional[Any] = None
 _told = False
 
 
+_FAILURE = "the native part of the backend troupe could not be built"
+
+
+def _compiler() -> List[str]:
+    try:
+        return shlex.split(os.environ.get("CXX") or "") or ["g++"]
+    except ValueError as why:
+        raise RuntimeError(f"{_FAILURE}: CXX is {os.environ['CXX']!r}, which is no command: {why}") from why
+
+
 def _flags() -> List[str]:
     installed = pathlib.Path(torch.__file__).resolve().parent
     include = installed / "include"
@@ -68,15 +78,18 @@ def build() -> pathlib.Path:
             return made
         partial = f"{made}.{os.getpid()}"
         try:
-            command = [*shlex.split(os.environ.get("CXX") or "g++"), str(_SOURCES / "backend.cpp"), "-o", partial, *_flags()]
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-            if done.returncode != 0:
-                raise RuntimeError(f"the native part of the backend troupe could not be built: {shlex.join(done.args)} ended with status "
-                                   f"{done.returncode}:\n{done.stdout[-4000:]}")
+            command = [*_compiler(), str(_SOURCES / "backend.cpp"), "-o", partial, *_flags()]
+            try:
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+            except OSError as why:
+                raise RuntimeError(f"{_FAILURE}: the compiler {command[0]!r} cannot be run ({why.strerror}): install g++, or let CXX "
+                                   f"name one") from why
+            if done.returncode != 0 or not os.path.exists(partial):
+                raise RuntimeError(f"{_FAILURE}: {shlex.join(done.args)} ended with status {done.returncode} and "
+                                   f"{'a' if os.path.exists(partial) else 'no'} library:\n{done.stdout[-4000:]}")
+            with open(partial, "rb") as file:
+                os.fsync(file.fileno())
             os.replace(partial, made)
-        except FileNotFoundError as why:
-            raise RuntimeError(f"the native part of the backend troupe could not be built: the compiler {why.filename!r} was not found: "
-                               f"install g++, or let CXX name one") from why
         finally:
             if os.path.exists(partial):
                 os.unlink(partial)

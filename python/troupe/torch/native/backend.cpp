@@ -50,10 +50,12 @@ py::object shown(const std::shared_ptr<void>& reply) {
 /// The last native operations of this process, for the flight record: see _records.py. Threads: any.
 class operation_log {
 public:
+  explicit operation_log(std::size_t most = 0) : most_{most} {}
   void resize(std::size_t most) {
     const std::lock_guard lock{mutex_};
     most_ = most;
   }
+  [[nodiscard]] std::size_t most() const noexcept { return most_; }
   void add(const std::shared_ptr<void>& reply) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const std::lock_guard lock{mutex_};
@@ -83,10 +85,14 @@ private:
   std::deque<entry> last_;
   std::size_t most_ = 0;
 };
+/// Not destroyed: threads may ask while the process exits. A fork has one of its own, because a thread of its parent may
+/// have held the lock of this one.
+operation_log* log_of_process = new operation_log;
 operation_log& operations() {
-  static auto* const kept = new operation_log; // not destroyed: threads may ask while the process exits
-  return *kept;
+  return *log_of_process;
 }
+
+unsigned long main_thread = 0; ///< The thread in which Python handles signals.
 
 /// Drops a Python object on any thread, unless the interpreter has ended.
 void drop(py::object& one) {
@@ -173,16 +179,20 @@ public:
     wait(kNoTimeout);
     return outputs_;
   }
-  /// Looks for signals now and then. A wait with a timeout is Python's, whose error names the timeout.
+  /// Looks for signals now and then, in the thread that handles them. A wait with a timeout is Python's, whose error names
+  /// the timeout.
   bool wait(milliseconds timeout) override {
+    if (timeout != kNoTimeout && timeout != c10d::kUnsetTimeout) return forwarded_work::wait(timeout);
+    const bool looks = PyThread_get_thread_ident() == main_thread;
     std::int32_t state = api->state(reply_.get());
-    for (bool polls = true; state == TROUPE_REPLY_PENDING && timeout <= kNoTimeout; polls = false) {
+    for (bool polls = true; state == TROUPE_REPLY_PENDING; polls = false) {
       {
         std::optional<py::gil_scoped_release> released;
         if (PyGILState_Check() != 0) released.emplace();
-        state = api->wait(reply_.get(), nanoseconds{between_looks}.count(), polls ? 1 : 0);
+        state = api->wait(reply_.get(), nanoseconds{looks ? between_looks : milliseconds{hour}}.count(), polls ? 1 : 0);
       }
       if (state != TROUPE_REPLY_PENDING) break;
+      if (!looks) continue;
       const py::gil_scoped_acquire gil;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
     }
@@ -191,6 +201,7 @@ public:
 
 private:
   static constexpr milliseconds between_looks{100};
+  static constexpr std::chrono::hours hour{1};
 
   [[nodiscard]] const py::object& python() const override {
     if (python_) return python_;
@@ -305,7 +316,8 @@ public:
       parts.assign(ranks, width_ * static_cast<std::uint64_t>(whole.numel() / ranks));
       return rows % ranks == 0;
     }
-    if (sizes.size() != static_cast<std::size_t>(ranks) || *std::min_element(sizes.begin(), sizes.end()) < 0 ||
+    const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+    if (sizes.size() != static_cast<std::size_t>(ranks) || *least < 0 || *most > rows || // so the sum does not wrap
         std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) != rows)
       return false;
     for (const std::int64_t one : sizes)
@@ -463,6 +475,7 @@ private:
 
   /// Returns null if the request was refused.
   static work_ptr ask(description& made, void* lane, std::string what, milliseconds deadline, tensors outputs) {
+    if (deadline < kNoTimeout || deadline > longest_deadline) return {};
     made.asked.deadline_ns = nanoseconds{deadline}.count();
     made.asked.owner = new tensors{std::move(made.held)};
     made.asked.release = [](void* held) { delete static_cast<tensors*>(held); };
@@ -483,6 +496,8 @@ private:
     return c10::make_intrusive<forwarded_work>(std::move(made));
   }
 
+  static constexpr std::chrono::seconds longest_deadline{9'000'000'000}; ///< As of troupe's requests.
+
   const int made_after_ = forks;
   std::mutex mutex_;
   std::shared_ptr<connection> to_;
@@ -499,7 +514,12 @@ native_backend& native(const py::object& backend) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const py::object backend = py::module_::import("torch._C._distributed_c10d").attr("Backend");
-  ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  ::pthread_atfork(nullptr, nullptr, [] {
+    ++forks;
+    main_thread = PyThread_get_thread_ident();
+    log_of_process = new operation_log{log_of_process->most()};
+  });
 
   module.def("begin", [](const py::capsule& requests, std::size_t records) {
     const auto* const given = requests.get_pointer<troupe_requests>();
