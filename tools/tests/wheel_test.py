@@ -142,6 +142,10 @@ class Contents(FolderTest):
         with self.assertRaises(AssertionError):
             self.check("cp311.cp312-cp311.cp312-manylinux_2_36_x86_64")
 
+    def test_a_wheel_without_the_native_part_of_the_torch_backend_is_refused(self):
+        with self.assertRaisesRegex(AssertionError, "native part"):
+            self.check(without=["backend.cpp"])
+
     def test_another_licence_than_troupes_is_refused(self):
         with self.assertRaisesRegex(AssertionError, "another licence"):
             self.check(licence="All rights reserved")
