@@ -68,7 +68,7 @@ std::string reason_in(const http_response& answer) {
          (has_message ? status["message"].get<std::string>() : answer.body.substr(0, 256));
 }
 
-/// Calls \p read with the object in \p answer, and reports one of another form.
+/// Returns what \p read makes of the JSON in \p answer. Errors: missing if it is not what Kubernetes sends.
 template <class Read>
 auto read_object(const http_response& answer, const Read& read) {
   try {
@@ -117,9 +117,9 @@ kubernetes_options parse_kubernetes_url(std::string_view url, http_options acces
   return made;
 }
 
-/// The Lease as the API server has it, or is to have it.
+/// A Lease object, as it was read from the API server or will be written there.
 struct kubernetes_store::lease {
-  /// Reads \p whole. Errors: those of json.
+  /// Takes the fields from the JSON of a Lease. Throws json::exception if one has another type.
   explicit lease(json whole) : object(std::move(whole)) { // in braces it would be put into an array
     const json& metadata = object.at("metadata");
     version = metadata.value("resourceVersion", std::string{});

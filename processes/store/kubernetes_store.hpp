@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Where the API server is, and which Lease is ours.
+/// The address of the API server, and the Lease that the controllers of one world share.
 struct kubernetes_options {
   std::string server{};          ///< Its address, for example "https://10.96.0.1:443".
   std::string lease_namespace{}; ///< A DNS label, like the name.

@@ -290,7 +290,7 @@ def test_a_group_that_has_ended_has_no_threads_while_it_is_held(tmp_path):
 
 
 EXIT = """
-import sys, torch, torch.distributed as dist, troupe.torch
+import sys, threading, torch, torch.distributed as dist, troupe.torch
 rank, file, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("troupe", init_method=f"file://{file}", rank=rank, world_size=2)
 dist.barrier()
@@ -298,6 +298,10 @@ works = [dist.irecv(torch.empty(4), 1 - rank, tag=tag) for tag in range(3)]
 works[0].get_future().then(lambda of: print("settled"))
 if rank == 1:
     works.append(dist.all_reduce(torch.ones(1 << 20), async_op=True))
+if how == "daemon":
+    begun = threading.Event()
+    threading.Thread(target=lambda: (begun.set(), works[1].wait()), daemon=True).start()
+    begun.wait()
 if how == "destroy":
     dist.destroy_process_group()
 if how == "raise":
@@ -306,7 +310,7 @@ print("the end", flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["exit", "destroy", "raise"])
+@pytest.mark.parametrize("how", ["exit", "daemon", "destroy", "raise"])
 def test_a_program_ends_with_work_in_flight(tmp_path, how):
     workers = [subprocess.Popen([sys.executable, "-c", EXIT, str(rank), str(tmp_path / "store"), how],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]

@@ -25,7 +25,7 @@
 
 namespace troupe::tests {
 
-/// Ends the test as skipped if this machine has no \p program or this troupe no libcurl.
+/// Skips the test if \p program is not installed, or troupe was built without libcurl.
 inline void need_store(const std::string& program) {
   try {
     static_cast<void>(launch::find_program(program));

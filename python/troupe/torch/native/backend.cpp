@@ -27,6 +27,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace {
@@ -94,10 +95,20 @@ operation_log& operations() {
 
 unsigned long main_thread = 0; ///< The thread in which Python handles signals.
 
+/// Returns whether the interpreter ends or has ended: other threads than the main one must not use it any more.
+bool is_over() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0 || Py_IsInitialized() == 0;
+#else
+  return _Py_IsFinalizing() != 0 || Py_IsInitialized() == 0;
+#endif
+}
+
 /// Drops a Python object on any thread, unless the interpreter has ended.
 void drop(py::object& one) {
   if (!one) return;
-  if (!Py_IsInitialized()) return static_cast<void>(one.release());
+  if (Py_IsInitialized() == 0 || (is_over() && PyThread_get_thread_ident() != main_thread))
+    return static_cast<void>(one.release());
   const py::gil_scoped_acquire gil;
   one = py::object{};
 }
@@ -190,6 +201,8 @@ public:
         std::optional<py::gil_scoped_release> released;
         if (PyGILState_Check() != 0) released.emplace();
         state = api->wait(reply_.get(), nanoseconds{looks ? between_looks : milliseconds{hour}}.count(), polls ? 1 : 0);
+        // A daemon thread that took the GIL now would crash: it stays here until the process exits.
+        while (!looks && is_over()) std::this_thread::sleep_for(hour);
       }
       if (state != TROUPE_REPLY_PENDING) break;
       if (!looks) continue;
@@ -272,7 +285,8 @@ int type_number(at::ScalarType type) {
   }
 }
 
-/// A request that is being described. Its functions return whether it can be asked natively, as _tensors.py checks it.
+/// The fields of a native request. Each function returns false if Python has to handle the call, by the rules of
+/// _tensors.py.
 class description {
 public:
   explicit description(int kind) { asked.kind = kind; }
