@@ -2,6 +2,7 @@
 
 #include "failure.hpp"
 #include "interruptible.hpp"
+#include "released_gil.hpp"
 #include "request.hpp"
 
 #include <algorithm>
@@ -81,8 +82,8 @@ error capture_relay::make_launch(rank_capture& mine, std::unique_lock<std::mutex
 
 void capture_relay::launch(operation what) {
   std::optional<error> why;
-  PyThreadState* const state = PyEval_SaveThread(); // bounded: by the deadline of the capture
   {
+    const released_gil released; // bounded: by the deadline of the capture
     const std::lock_guard one_at_a_time{callers_};
     std::unique_lock lock{mutex_};
     if (phase_ == phase::capturing) {
@@ -92,7 +93,6 @@ void capture_relay::launch(operation what) {
       why = std::exchange(answer_, std::nullopt);
     }
   }
-  PyEval_RestoreThread(state);
   if (!why) throw invalid("the capture has ended: this call belongs to no graph");
   if (why->code != errc::none) throw exception{std::move(*why)};
 }
@@ -114,9 +114,8 @@ void capture_relay::fail(const std::string& why) {
     why_ = why;
     changed_.notify_all();
   }
-  PyThreadState* const state = PyEval_SaveThread(); // the launcher ends the stream's capture, bounded by its deadline
+  const released_gil released; // the launcher ends the stream's capture, bounded by its deadline
   result_.wait();
-  PyEval_RestoreThread(state);
 }
 
 void bind_captures(pybind11::module_& module) {

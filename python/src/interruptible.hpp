@@ -1,6 +1,8 @@
 /// Makes calls that wait, so that Ctrl-C ends the wait.
 #pragma once
 
+#include "released_gil.hpp"
+
 #include <troupe/device/time.hpp>
 
 #include <pybind11/pybind11.h>
@@ -17,16 +19,15 @@ namespace troupe::python {
 
 /// Calls \p is_done without the GIL until it returns true, and looks for signals (Ctrl-C) between the calls. \p is_done
 /// waits at most as long as its argument says. Throws the exception that a signal's handler raises. The caller must
-/// hold the GIL. Does not use gil_scoped_release: the interpreter's end terminates threads that take the GIL again,
-/// which must not happen in a destructor.
+/// hold the GIL.
 template <class IsDone>
 void wait_interruptibly(IsDone is_done) {
   constexpr std::chrono::milliseconds between_looks{100};
   for (;;) {
-    PyThreadState* const state = PyEval_SaveThread();
-    const bool done = is_done(between_looks);
-    PyEval_RestoreThread(state);
-    if (done) return;
+    {
+      const released_gil released;
+      if (is_done(between_looks)) return;
+    }
     if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set{};
   }
 }
@@ -48,9 +49,8 @@ auto call_interruptibly(What what) {
   try {
     std::thread{[task] { (*task)(); }}.detach();
   } catch (const std::system_error&) { // no thread can be started: Ctrl-C takes effect when the call has returned
-    PyThreadState* const state = PyEval_SaveThread();
+    const released_gil released;
     (*task)();
-    PyEval_RestoreThread(state);
   }
   return await_interruptibly(std::move(result));
 }
@@ -62,9 +62,10 @@ template <class Result, class Abandon>
   try {
     wait_interruptibly([&](nanoseconds at_most) { return call.wait_for(at_most) == std::future_status::ready; });
   } catch (const pybind11::error_already_set&) {
-    PyThreadState* const state = PyEval_SaveThread();
-    abandon(std::move(call));
-    PyEval_RestoreThread(state);
+    {
+      const released_gil released;
+      abandon(std::move(call));
+    }
     throw;
   }
   return call.get();

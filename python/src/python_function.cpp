@@ -4,6 +4,7 @@
 #include "failure.hpp"
 #include "operand.hpp"
 #include "process_object.hpp"
+#include "released_gil.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -71,11 +72,11 @@ rank_function::work make_rank_function(std::string name, const py::object& what)
 }
 
 void stop_calling() noexcept {
+  interpreter_ends_here();
   auto& calls = process_object<calls_in_progress>();
-  PyThreadState* const state = PyEval_SaveThread();
+  const released_gil released;
   calls.closed = true;
-  { const std::unique_lock none_in_progress{calls.mutex}; }
-  PyEval_RestoreThread(state);
+  const std::unique_lock none_in_progress{calls.mutex};
 }
 
 } // namespace troupe::python

@@ -3,6 +3,7 @@
 #include "failure.hpp"
 #include "interruptible.hpp"
 #include "operand.hpp"
+#include "released_gil.hpp"
 #include "runtime_binding.hpp"
 
 #include <troupe/device/error.hpp>
@@ -208,14 +209,8 @@ void order_stream(reply& one, std::uintptr_t stream, const py::object& timeout) 
   if (behind) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a stream's handle, as Python passes it
     const stream_ref yours{one.launch()->where(), reinterpret_cast<native_stream>(stream)};
-    PyThreadState* const state = PyEval_SaveThread();
-    try {
-      yours.wait(*behind);
-    } catch (...) {
-      PyEval_RestoreThread(state);
-      throw;
-    }
-    PyEval_RestoreThread(state);
+    const released_gil released;
+    yours.wait(*behind);
   }
   if (one.is_done())
     if (const error* failure = failure_of(one.result())) raise(*failure);
@@ -225,7 +220,7 @@ void order_stream(reply& one, std::uintptr_t stream, const py::object& timeout) 
 bool spin(awaited& one, double seconds) {
   if (one.is_done()) return true;
   const nanoseconds most = duration_of(py::float_(seconds), {});
-  const py::gil_scoped_release released;
+  const released_gil released;
   return one.poll(most, time_point::max());
 }
 

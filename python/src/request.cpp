@@ -1,6 +1,7 @@
 #include "request.hpp"
 
 #include "failure.hpp"
+#include "released_gil.hpp"
 
 #include <troupe/collectives/operation/captured_plan.hpp>
 
@@ -309,14 +310,8 @@ std::shared_ptr<reply> prepared_request::ask_overlapped(std::optional<native_str
   const std::shared_ptr<device>& on = world_.device_of(*to_.target);
   shared_event ready;
   if (stream) {
-    PyThreadState* const state = PyEval_SaveThread(); // a stream that is full makes the call wait
-    try {
-      ready = record_event(on, {*on, *stream});
-    } catch (...) {
-      PyEval_RestoreThread(state);
-      throw;
-    }
-    PyEval_RestoreThread(state);
+    const released_gil released; // a stream that is full makes the call wait
+    ready = record_event(on, {*on, *stream});
   }
   return send(ready, on);
 }

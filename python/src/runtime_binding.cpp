@@ -207,7 +207,7 @@ void bind_runtimes(py::module_& module) {
       .def("describe", [](shown_runtime& self) { return self.get().describe(); })
       .def(
           "release_unused", [](shown_runtime& self) { return self.get().release_unused(); },
-          py::call_guard<py::gil_scoped_release>())
+          py::call_guard<released_gil>())
       .def("settings",
            [](shown_runtime& self) {
              py::dict all;

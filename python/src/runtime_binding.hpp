@@ -3,6 +3,7 @@
 
 #include "deferred_release.hpp"
 #include "interruptible.hpp"
+#include "released_gil.hpp"
 
 #include <troupe/actors/world/world_event.hpp>
 #include <troupe/device/error.hpp>
@@ -28,7 +29,7 @@ public:
   template <class Argument>
   ended_without_gil(std::string name, Argument&& given) : name_{std::move(name)} {
     release_due();
-    const pybind11::gil_scoped_release without;
+    const released_gil released;
     held_ = std::make_shared<Held>(std::forward<Argument>(given));
   }
   ended_without_gil(const ended_without_gil&) = delete;
@@ -36,9 +37,8 @@ public:
   ~ended_without_gil() {
     std::shared_ptr<Held> last = std::move(held_);
     if (!last) return;
-    PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+    const released_gil released;
     last.reset();
-    if (state != nullptr) PyEval_RestoreThread(state);
   }
 
   /// Returns the object. Errors: stopping, once it has been closed.

@@ -1,5 +1,6 @@
 /// Binds the test kit of troupe to Python.
 #include "failure.hpp"
+#include "released_gil.hpp"
 #include "reply.hpp"
 #include "request.hpp"
 #include "runtime_binding.hpp"
@@ -206,7 +207,7 @@ void bind_fault_scripts(py::module_& module) {
              return all;
            })
       .def("waiting", &fault_script::waiting, "Descriptions of the lines that have not happened.")
-      .def("release", &fault_script::release, py::call_guard<py::gil_scoped_release>(),
+      .def("release", &fault_script::release, py::call_guard<released_gil>(),
            "Releases hanging and delayed operations, and discards lines that have not happened.");
 }
 

@@ -4,6 +4,7 @@
 #include "failure.hpp"
 #include "interruptible.hpp"
 #include "python_function.hpp"
+#include "released_gil.hpp"
 #include "reply.hpp"
 #include "runtime_binding.hpp"
 
@@ -64,9 +65,8 @@ std::shared_ptr<const rank_function> shown_world::function(const std::string& na
 
 std::shared_ptr<shown_world> show(troupe::world of) {
   const auto end = [](shown_world* one) {
-    PyThreadState* const state = PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+    const released_gil released;
     ends_in_real_time<shown_world>{}(one);
-    if (state != nullptr) PyEval_RestoreThread(state);
   };
   return {new shown_world{std::move(of)}, end};
 }
@@ -137,9 +137,10 @@ void bind_worlds(py::module_& module) {
       .def("take",
            [](event_queue& queue) -> py::object {
              queue.require_own();
-             PyThreadState* const state = PyEval_SaveThread();
-             const std::optional<world_event> next = queue.take();
-             PyEval_RestoreThread(state);
+             const std::optional<world_event> next = [&queue] {
+               const released_gil released;
+               return queue.take();
+             }();
              return next ? py::object{shown_event(*next)} : py::none();
            })
       .def("close", &event_queue::close);

@@ -290,7 +290,7 @@ def test_a_group_that_has_ended_has_no_threads_while_it_is_held(tmp_path):
 
 
 EXIT = """
-import sys, threading, torch, torch.distributed as dist, troupe.torch
+import sys, threading, time, torch, torch.distributed as dist, troupe.torch
 rank, file, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("troupe", init_method=f"file://{file}", rank=rank, world_size=2)
 dist.barrier()
@@ -302,6 +302,11 @@ if how == "daemon":
     begun = threading.Event()
     threading.Thread(target=lambda: (begun.set(), works[1].wait()), daemon=True).start()
     begun.wait()
+if how == "callback":
+    began = threading.Event()
+    works.append(dist.isend(torch.ones(4), 1 - rank, tag=9) if rank else dist.irecv(torch.empty(4), 1, tag=9))
+    works[-1].get_future().then(lambda of: (began.set(), time.sleep(0.5), print("called")))
+    began.wait()
 if how == "destroy":
     dist.destroy_process_group()
 if how == "raise":
@@ -310,7 +315,7 @@ print("the end", flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["exit", "daemon", "destroy", "raise"])
+@pytest.mark.parametrize("how", ["exit", "daemon", "callback", "destroy", "raise"])
 def test_a_program_ends_with_work_in_flight(tmp_path, how):
     workers = [subprocess.Popen([sys.executable, "-c", EXIT, str(rank), str(tmp_path / "store"), how],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
@@ -319,6 +324,7 @@ def test_a_program_ends_with_work_in_flight(tmp_path, how):
             said, failure = worker.communicate(timeout=PATIENCE)
             assert worker.returncode == (1 if how == "raise" else 0), failure
             assert ("the program's own error" in failure) if how == "raise" else ("the end" in said)
+            assert how != "callback" or "called" in said
             assert "Fatal" not in failure and "terminate called" not in failure
     finally:
         for worker in workers:

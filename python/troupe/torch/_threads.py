@@ -4,10 +4,13 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from typing import Callable, Optional
+import time
+from typing import Callable, List, Optional
 
 #: Seconds after which a thread without work ends.
 _REST = 10.0
+#: Seconds that the end of the interpreter waits for calls.
+_PATIENCE = 10.0
 
 
 class CallingThreads:
@@ -22,6 +25,7 @@ class CallingThreads:
         self._calls: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._resting = 0  # threads without work that no call in the queue is meant for
+        self._threads: List[threading.Thread] = []
 
     def submit(self, call: Callable[[], None]) -> None:
         with self._lock:
@@ -29,19 +33,26 @@ class CallingThreads:
             if self._resting > 0:
                 self._resting -= 1
                 return
+        self._threads = [one for one in self._threads if one.is_alive()]
         try:
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
         except RuntimeError as why:
             failure = RuntimeError(f"{why}: a callback of a future waits until another one has ended, which may wait for it; "
                                    f"raise the limit of threads (ulimit -u), or let callbacks not wait for futures")
             sys.excepthook(type(failure), failure, None)
 
     def end(self) -> None:
-        """Ends the threads that have no work. Those that wait in a callback end with the process."""
-        with self._lock:
-            for _ in range(self._resting):
-                self._calls.put(None)
-            self._resting = 0
+        """Ends the threads, each when its call has ended: one that went on after the interpreter's end would abort the process."""
+        until = time.monotonic() + _PATIENCE
+        for _ in self._threads:
+            self._calls.put(None)
+        for one in self._threads:
+            one.join(max(until - time.monotonic(), 0))
+        if any(one.is_alive() for one in self._threads):
+            print(f"troupe: the interpreter ends, and a callback of a future ({self._name}) has not ended within {_PATIENCE:g} s: "
+                  f"if it goes on now, the process is aborted", file=sys.stderr)
 
     def _run(self) -> None:
         while True:

@@ -335,7 +335,7 @@ class _Settling:
     def end(self) -> None:
         """Ends the thread while the interpreter still runs. A thread that wakes up later could not continue."""
         os.write(self._end, b".")
-        self._thread.join(1)
+        self._thread.join(10)
         self._settlers.end()
 
 
