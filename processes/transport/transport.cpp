@@ -685,8 +685,8 @@ struct transport_dialer::parts {
     static_cast<void>(made.release());
     connecting->async_connect(to, [this, which, mine = attempt](const failure& why) {
       if (mine != attempt || !connecting) return;
-      if (why) {
-        last_code = why.value();
+      if (why || is_itself(*connecting)) {
+        last_code = why ? why.value() : ECONNREFUSED;
         connecting.reset();
         return try_address(which + 1);
       }
@@ -695,6 +695,13 @@ struct transport_dialer::parts {
       connecting.reset();
       begin(std::move(socket));
     });
+  }
+
+  /// Returns whether a socket is connected to itself: the kernel may give it the port that it connects to, when nobody
+  /// listens there. It would keep the controller from listening.
+  [[nodiscard]] static bool is_itself(const tcp::socket& one) {
+    failure none;
+    return one.local_endpoint(none) == one.remote_endpoint(none) && !none;
   }
 
   void begin(tcp::socket socket) {

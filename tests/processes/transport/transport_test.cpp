@@ -6,11 +6,15 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <net/if.h>
 #include <netdb.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -372,6 +376,29 @@ TEST_CASE("a controller that is not there is named", "[transport]") {
   CHECK(dialer.loss().text == "the controller at 127.0.0.1:" + std::to_string(nobody) +
                                   " could not be reached: connection refused: no process listens there");
   CHECK(rig.said.first(transport_event_kind::unreachable));
+}
+
+TEST_CASE("a dialer that the kernel connects to itself has reached nobody", "[transport]") {
+  bool is_alone = false;
+  std::string range, loss;
+  std::thread{[&] { // its network, and that of the threads it starts, has one port for connections
+    if (::unshare(CLONE_NEWNET) != 0) return;
+    is_alone = true;
+    const file_descriptor any{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    ifreq loopback{};
+    std::string{"lo"}.copy(loopback.ifr_name, sizeof loopback.ifr_name);
+    loopback.ifr_flags = IFF_UP;
+    if (::ioctl(any.native(), SIOCSIFFLAGS, &loopback) != 0) return;
+    const char* const ports = "/proc/sys/net/ipv4/ip_local_port_range";
+    std::ofstream{ports} << "40000 40000";
+    std::getline(std::ifstream{ports}, range);
+    transport_rig rig{transport_mode::plain};
+    test_dialer dialer{rig.dialer_options(40'000)};
+    if (!dialer.join()) loss = dialer.loss().text;
+  }}.join();
+  if (!is_alone) SKIP("a network namespace needs CAP_SYS_ADMIN");
+  REQUIRE(range == "40000\t40000");
+  CHECK(loss == "the controller at 127.0.0.1:40000 could not be reached: connection refused: no process listens there");
 }
 
 TEST_CASE("a name that is not known is a controller that is not there", "[transport]") {

@@ -8,9 +8,12 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -62,9 +65,45 @@ inline file_descriptor listening_socket() {
   return made;
 }
 
-/// Returns a port of this machine on which no socket listens.
+/// Ports that the kernel gives to nobody by itself, and that no other process gets from here.
+class own_ports {
+public:
+  own_ports() {
+    for (unsigned i = 0; i < blocks && !held_; ++i) {
+      first_ = lowest + (static_cast<unsigned>(::getpid()) + i) % blocks * block_size;
+      file_descriptor made{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+      sockaddr_un name{.sun_family = AF_UNIX, .sun_path = {}}; // abstract: it ends with the process
+      const std::string text = "troupe's tests: ports from " + std::to_string(first_);
+      text.copy(name.sun_path + 1, text.size());
+      const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+      if (::bind(made.native(), reinterpret_cast<const sockaddr*>(&name), length) == 0) held_ = std::move(made);
+    }
+    if (!held_) throw std::runtime_error{"a test found no ports of its own"};
+  }
+
+  /// Returns one on which no socket listens. Threads: any.
+  [[nodiscard]] std::uint16_t next() {
+    for (unsigned i = 0; i < block_size; ++i) {
+      const auto port = static_cast<std::uint16_t>(first_ + last_++ % block_size);
+      const file_descriptor probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+      const sockaddr_in where = loopback_at(port);
+      if (::bind(probe.native(), reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0) return port;
+    }
+    throw std::runtime_error{"a test found no free port"};
+  }
+
+private:
+  static constexpr unsigned lowest = 10'000, block_size = 64, blocks = 300; ///< Below the ports of connections, 32,768.
+
+  file_descriptor held_;
+  unsigned first_ = 0;
+  std::atomic<unsigned> last_{0};
+};
+
+/// Returns a port of this machine on which no socket listens. It is free until the test uses it.
 inline std::uint16_t free_port() {
-  return port_of(listening_socket());
+  static own_ports mine;
+  return mine.next();
 }
 
 class loopback_client {
