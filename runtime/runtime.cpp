@@ -161,7 +161,7 @@ world runtime::form_world(const world_options& options) {
     plan.services.able = std::make_shared<const capabilities>(p.selected.collectives->examine(used));
     shared->able = plan.services.able;
     require_rung(plan.recovery, *shared->able);
-    plan.services.strategy = options.strategy.value_or(p.settings.strategy);
+    plan.services.strategy = p.strategy(options.strategy.value_or(p.settings.strategy));
   }
   std::shared_ptr<membership> member;
   if (has_controller) {

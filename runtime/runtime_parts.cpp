@@ -100,7 +100,7 @@ runtime::parts::parts(configuration wanted, caf::actor_system* host)
                     api->enter_thread(std::nullopt);
                   },
                   counted_of_pause(settings.limits)),
-              .strategy = strategy(),
+              .strategy = strategy(settings.strategy),
               .limits = settings.limits,
               .staging = std::make_shared<staging_stock>(settings.host_staging),
               .observer = observer_for(settings),
@@ -293,12 +293,12 @@ void runtime::parts::claim(const std::vector<device_id>& wanted) {
   claims.merge(made);
 }
 
-completion_strategy runtime::parts::strategy() const {
-  return settings.strategy == completion_strategy::automatic ? selected.by_default : settings.strategy;
+completion_strategy runtime::parts::strategy(completion_strategy asked) const {
+  return asked == completion_strategy::automatic ? selected.by_default : asked;
 }
 
 std::string runtime::parts::strategy_text() const {
-  const auto used = choose_strategy(strategy(), *selected.api, device_of_first_rank());
+  const auto used = choose_strategy(strategy(settings.strategy), *selected.api, device_of_first_rank());
   std::string text{to_string(used)};
   return settings.strategy == used ? text : text + " (" + std::string{to_string(settings.strategy)} + ')';
 }

@@ -61,7 +61,7 @@ public:
   }
   [[nodiscard]] device_id device_of_first_rank() const;
   [[nodiscard]] int rank_count() const;
-  [[nodiscard]] completion_strategy strategy() const;
+  [[nodiscard]] completion_strategy strategy(completion_strategy asked) const;
   [[nodiscard]] std::string strategy_text() const;
   /// Reads the state for metrics. Takes no lock that end() holds.
   [[nodiscard]] runtime_reading sample() const;

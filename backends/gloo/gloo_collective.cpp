@@ -149,6 +149,11 @@ public:
     if (count_ == 0) return;
     with_combining(
         [&](std::byte* into, const std::byte* from, dtype type) {
+          if (const std::size_t length = count_ * size_bytes(type); is_small(length)) {
+            const scratch_bytes parts{self_ == 0 ? size_ * length : 0};
+            return go_through_one(from, length, parts.front(), into, length,
+                                  [&] { combine_as_ring(into, parts.front(), type); });
+          }
           with_width(size_bytes(type), [&]<class T>(T) {
             auto asked = options<gloo::AllreduceOptions>();
             if (from != into) asked.setInput(elements_at<T>(from), count_);
@@ -189,6 +194,8 @@ public:
 
   void operator()(const all_gather&) const {
     if (count_ == 0) return;
+    if (is_small(size_ * part_bytes()))
+      return go_through_one(mine_.send, part_bytes(), mine_.recv, mine_.recv, size_ * part_bytes(), [] {});
     auto asked = options<gloo::AllgatherOptions>();
     if (mine_.send != mine_.recv + self_ * part_bytes()) asked.setInput(bytes_at(mine_.send), part_bytes());
     asked.setOutput(bytes_at(mine_.recv), size_ * part_bytes());
@@ -287,6 +294,48 @@ private:
     parts.wait();
   }
 
+  /// Whether parts of \p length bytes are sooner with all ranks through rank 0, in two steps, than around Gloo's ring,
+  /// where each step wakes the next rank. It depends only on what ranks agree on.
+  [[nodiscard]] bool is_small(std::size_t length) const noexcept { return length * size_ <= largest_small; }
+
+  /// Collects the \p length bytes at \p from of all ranks at \p parts of rank 0, in their order. Then sends the
+  /// \p result_length bytes that \p make has put at \p into there to all ranks.
+  template <class Make>
+  void go_through_one(const std::byte* from, std::size_t length, std::byte* parts, std::byte* into,
+                      std::size_t result_length, const Make& make) const {
+    const std::uint64_t slot = part_slot(mine_.what, count_, tag_);
+    begun_transfers up{*among_}, down{*among_};
+    if (self_ != 0) {
+      down.recv(into, result_length, 0, slot); // it comes after all of `from` has gone
+      up.send(from, length, 0, slot);
+      up.wait();
+      return down.wait();
+    }
+    for (std::size_t i = 1; i < size_; ++i) up.recv(parts + i * length, length, i, slot);
+    move(parts, from, length);
+    up.wait();
+    make();
+    for (std::size_t i = 1; i < size_; ++i) down.send(into, result_length, i, slot);
+    down.wait();
+  }
+
+  /// Combines \p parts in the order of Gloo's ring, so that the result is the same to the last bit: chunk c, of two
+  /// segments, begins with the part of rank c - 1 and ends with that of rank c.
+  void combine_as_ring(std::byte* into, const std::byte* parts, dtype type) const {
+    const std::size_t width = size_bytes(type);
+    const std::size_t chunk = 2 * ((count_ + 2 * size_ - 1) / (2 * size_));
+    for (std::size_t c = 0; c * chunk < count_; ++c) {
+      const std::size_t first = c * chunk, count = std::min(chunk, count_ - first);
+      const auto part_of = [&](std::size_t before) {
+        return parts + ((c + size_ - before) % size_ * count_ + first) * width;
+      };
+      std::byte* const to = into + first * width;
+      std::memcpy(to, part_of(1), count * width);
+      for (std::size_t before = 2; before <= size_; ++before)
+        combine_elements(to, part_of(before), to, count, type, mine_.what.op);
+    }
+  }
+
   [[nodiscard]] int root() const noexcept { return mine_.what.root.value(); }
   [[nodiscard]] bool is_root() const noexcept { return root() == among_->rank; }
   [[nodiscard]] std::size_t part_bytes() const noexcept { return count_ * width_; }
@@ -341,6 +390,9 @@ private:
     asked.setOutput(bytes_at(into), std::move(lengths));
     gloo::allgatherv(asked);
   }
+
+  /// Bytes that rank 0 gets, or sends. On one host twice as much is faster, too; between hosts it has one link.
+  static constexpr std::size_t largest_small = std::size_t{1} << 20U;
 
   const mock_call& mine_;
   const std::shared_ptr<gloo::Context>& among_;

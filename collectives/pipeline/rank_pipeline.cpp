@@ -490,6 +490,13 @@ void rank_pipeline::answer_under_lease(std::function<void(const error& why)> ans
   });
 }
 
+void rank_pipeline::ring_for_launch(bool has_launched) const noexcept {
+  if (!track_->source().rings()) return;
+  // Either the function in the stream rings after this thread has written the stage, or this thread sees its count.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!has_launched || track_->source().reached(counts_.marks)) services_.poller->bell()->ring();
+}
+
 template <class Calls, class Enqueue>
 void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue) {
   if (mark_->failed() || !stream_ || !may_launch()) return;
@@ -502,7 +509,7 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     error why = mark_->why();
     why.effect = effect::rejected;
     for (auto one = several.begin(); one != gone; ++one) (*one)->refuse(why);
-    return;
+    return ring_for_launch(false);
   }
   begin_launch(began);
   try {
@@ -515,7 +522,7 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
     const auto before = peers_->launched();
     const enqueued result = enqueue(track_->source().word_for(counts_.marks + 1));
-    if (result == enqueued::refused) return;
+    if (result == enqueued::refused) return ring_for_launch(false);
     const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
     shared_event behind; // one event for all, because all are done when the last is
     if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
@@ -533,10 +540,12 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
       one->end_launch(at, ended);
       one->note_launched(at, several.size(), ended);
     }
+    ring_for_launch(true);
   } catch (...) {
     const error why = launch_failure();
     report(why); // first: the world's state must not be `ready` when a client is told
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));
+    ring_for_launch(false);
   }
 }
 

@@ -195,10 +195,7 @@ public:
   /// Answers everything that can be answered. Returns whether there was anything.
   bool poll(time_point now, running_time running) override;
   [[nodiscard]] bool called_driver() const noexcept override { return called_driver_; }
-  /// While the operation at the head runs; before, only a poll sees that it has been launched.
-  [[nodiscard]] bool rings() const noexcept override {
-    return source_->rings() && !pending_.empty() && pending_.front()->at() == in_flight::stage::launched;
-  }
+  [[nodiscard]] bool rings() const noexcept override { return source_->rings() && !pending_.empty(); }
   void tidy() noexcept override;
 
 private:

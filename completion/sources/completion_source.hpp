@@ -60,7 +60,7 @@ private:
 };
 
 /// The source of completions of one stream. Operations are numbered from 1 in stream order.
-/// Threads: arm() is called on the launcher, reached() on the poller.
+/// Threads: arm() is called on the launcher, reached() on the poller, and on the launcher if the source rings().
 class completion_source {
 public:
   completion_source() = default;

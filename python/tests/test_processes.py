@@ -2,10 +2,13 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
 
 import troupe
@@ -29,6 +32,29 @@ def program():
         return troupe.program_path()
     except troupe.Missing as why:
         pytest.skip(str(why))
+
+
+def sleeps_of(name):
+    """How often threads of this process with that name have gone to sleep."""
+    sleeps = 0
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().strip() == name:
+            sleeps += int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text(), re.MULTILINE)[1])
+    return sleeps
+
+
+def test_the_poller_of_a_world_by_gloo_sleeps_until_an_operation_ends(gloo):
+    with troupe.Runtime(backend="gloo", profile="frugal", ordering="caller", log_level="off", **{"mock.devices": 2}) as runtime:
+        world = runtime.form_world()
+        values = [np.full(4, rank + 1, "float32") for rank in range(2)]
+        waits = world.rank(0).all_reduce(values[0])
+        before = sleeps_of("troupe/poll")
+        time.sleep(0.5)
+        slept = sleeps_of("troupe/poll") - before
+        world.rank(1).all_reduce(values[1]).result(PATIENCE)
+        waits.result(PATIENCE)
+    assert 0 < slept < 600  # one a millisecond, for deadlines; naps of 50 us would be thousands
+    assert values[0][0] == 3
 
 
 def test_processes_join_a_controller_of_the_programs_own(gloo):

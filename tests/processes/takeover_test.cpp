@@ -181,15 +181,15 @@ TEST_CASE("a world whose controller hands over goes on in the same epoch, and no
     REQUIRE(comes_true([&] { return second_leads.load(); }));
     const auto before = a.done.load();
     REQUIRE(comes_true([&] { return a.done > before + 100; }));
-    CHECK(text_of(a.refused()).empty());
-    CHECK(text_of(b.refused()).empty());
+    CHECK(text_of(a.refused()) == "");
+    CHECK(text_of(b.refused()) == "");
   }
   CHECK(one.in().status().epoch.value() == 1);
   // The successor grants the leases: the world goes on for longer than the last one of the first controller.
   const auto until = steady::now() + 11s;
   asking a{one.in()}, b{other.in()};
   REQUIRE(comes_true([&] { return steady::now() > until; }));
-  CHECK(text_of(a.refused()).empty());
+  CHECK(text_of(a.refused()) == "");
   CHECK(one.in().status().epoch.value() == 1);
   CHECK(one.in().status().phase == world_phase::ready);
 }
@@ -216,7 +216,8 @@ TEST_CASE("a world whose store is lost goes on until its leases end, is then clo
   CHECK(steady::now() - cut < 20s);
   CHECK(is_rejected_or_unknown(a.refused().front()));
   REQUIRE(comes_true([&] { return one.in().status().phase != world_phase::ready; }));
-  CHECK_THAT(to_string(one.in().status().reason), ContainsSubstring("lease"));
+  // One of the two is the first to close, and its peer may hear of that before its own lease ends.
+  CHECK_THAT(to_string(one.in().status().reason) + to_string(other.in().status().reason), ContainsSubstring("lease"));
   const auto closed = a.done.load();
   std::this_thread::sleep_for(500ms); // nothing is served: there is no event to wait for
   CHECK(a.done == closed);

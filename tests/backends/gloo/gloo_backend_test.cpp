@@ -21,6 +21,8 @@
 #include <future>
 #include <iterator>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -204,6 +206,40 @@ TEST_CASE("every dtype and reduction through Gloo gives what the mock gives, in 
       }
   destroy(members);
   destroy(expected);
+}
+
+TEST_CASE("small and large sums through Gloo are added in one order, that of its ring", "[collectives][gloo]") {
+  need_gloo();
+  constexpr std::size_t size = 3;
+  const auto kind = make_gloo_backend({});
+  auto members = formed_ranks(*kind, size);
+  const std::size_t count = GENERATE(1, 2, 7, 1'000, 87'381, 87'382, 200'003); // 1 MiB for all ranks at 87,381
+  const auto value = [](std::size_t rank, std::size_t i) { // the rounding of a sum of these depends on its order
+    return static_cast<float>((i * 2'654'435'761U + rank * 40'503U) % 1'000'003U) * 1.7e-3F;
+  };
+  std::vector<float> right(count);
+  const std::size_t chunk = 2 * ((count + 2 * size - 1) / (2 * size));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t last = i / chunk; // the rank where the chunk ends
+    right[i] = value((last + size - 1) % size, i);
+    for (std::size_t before = 2; before <= size; ++before) right[i] += value((last + size - before) % size, i);
+  }
+  const bool in_place = GENERATE(false, true);
+  on_each(members, [&](gloo_rank& one) {
+    buffer sent = one.pool->allocate(count * sizeof(float)), received = one.pool->allocate(count * sizeof(float));
+    one.synchronize();
+    for (std::size_t i = 0; i < count; ++i) {
+      const float mine = value(one.index(), i);
+      std::memcpy(sent.data() + i * sizeof mine, &mine, sizeof mine);
+    }
+    const buffer& into = in_place ? sent : received;
+    one.launch(all_reduce{.send = sent, .recv = into, .count = count, .type = dtype::f32});
+    one.synchronize();
+    one.peers->check();
+    if (std::memcmp(into.data(), right.data(), count * sizeof(float)) != 0)
+      throw std::runtime_error{"rank " + std::to_string(one.index()) + " has another sum"};
+  });
+  destroy(members);
 }
 
 TEST_CASE("large operations through Gloo are whole", "[collectives][gloo]") {
