@@ -1,6 +1,7 @@
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 
 #include <troupe/collectives/backend/launch_parts.hpp>
+#include <troupe/collectives/backend/one_shot/kernel_order.hpp>
 #include <troupe/collectives/operation/captured_plan.hpp>
 #include <troupe/collectives/pipeline/fusion_composer.hpp>
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
@@ -105,7 +106,10 @@ void rank_pipeline::init_formed() {
 
 std::shared_ptr<stream> rank_pipeline::prepare_device() {
   where()->api().enter_thread(where()->id());
-  auto made = std::make_shared<stream>(where());
+  const std::shared_ptr<stream> made{new stream{where()}, [](const stream* gone) {
+                                       kernel_order::forget(*gone);
+                                       delete gone;
+                                     }};
   {
     auto staging = std::make_shared<host_staging>(where(), services_.staging);
     auto events = std::make_shared<event_pool>(where());
@@ -690,7 +694,10 @@ error rank_pipeline::launch_replay(const replay& what) {
             .text = "plan " + std::to_string(number) +
                     " has no graph, because it could not be captured again: capture a new plan",
             .rank = self()};
+  const auto order = kernel_order::find_of(*where());
+  if (order) order->before_library(*stream_);
   found->launch(*stream_);
+  if (order) order->note_replay(*stream_);
   return {};
 }
 

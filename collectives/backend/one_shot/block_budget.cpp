@@ -11,30 +11,29 @@ namespace {
 
 /// The blocks in use on each device.
 struct used_blocks {
-  using key = std::pair<const driver*, device_id>; ///< CUDA's devices are the process's, those of a mock its own.
-
   [[nodiscard]] static used_blocks& of_process() {
     static used_blocks all;
     return all;
   }
-  [[nodiscard]] static key key_of(device& where) {
-    return {where.api().name() == "cuda" ? nullptr : &where.api(), where.id()};
-  }
 
   std::mutex mutex;
-  std::map<key, unsigned> count;
+  std::map<process_device, unsigned> count;
 };
 
 unsigned take(device& where, unsigned room, unsigned most) {
   used_blocks& all = used_blocks::of_process();
   const std::lock_guard lock{all.mutex};
-  unsigned& used = all.count[used_blocks::key_of(where)];
+  unsigned& used = all.count[process_device_of(where)];
   const unsigned taken = share_of_room(room, used, most);
   used += taken;
   return taken;
 }
 
 } // namespace
+
+process_device process_device_of(device& where) {
+  return {where.api().name() == "cuda" ? nullptr : &where.api(), where.id()};
+}
 
 unsigned room_for_blocks(unsigned multiprocessors, unsigned resident, const kernel_needs& library) noexcept {
   // Multiprocessors that are free lie anywhere. In each part of a GPU some of them may be too few for a cluster. CUDA
@@ -62,7 +61,7 @@ void held_blocks::give_back() noexcept {
   if (taken == 0) return;
   used_blocks& all = used_blocks::of_process();
   const std::lock_guard lock{all.mutex};
-  const auto found = all.count.find(used_blocks::key_of(*where_));
+  const auto found = all.count.find(process_device_of(*where_));
   if ((found->second -= taken) == 0) all.count.erase(found);
 }
 

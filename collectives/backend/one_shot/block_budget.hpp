@@ -7,8 +7,13 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 namespace troupe {
+
+/// Names a device in this process: those of CUDA are the process's, those of a mock its own.
+using process_device = std::pair<const driver*, device_id>;
+[[nodiscard]] process_device process_device_of(device& where);
 
 /// Returns the most blocks that all communicators together may have on a device with \p multiprocessors. They leave as
 /// many free as a kernel of \p library needs, wherever they are. \p resident: the blocks that run at once if nothing

@@ -1,4 +1,5 @@
 #include <troupe/collectives/backend/one_shot/block_budget.hpp>
+#include <troupe/collectives/backend/one_shot/kernel_order.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_kernels.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_local_meeting.hpp>
@@ -107,11 +108,13 @@ public:
   }
 
   void warm_up(stream_ref stream) override {
-    if (wanted_.part_bytes == 0) return library_->warm_up(stream);
-    prepare_kernels(stream);
+    if (wanted_.part_bytes != 0) return prepare_kernels(stream);
+    order_->attach(line_, stream);
+    library_->warm_up(stream);
   }
   /// Kernels are used from here on. A communicator that has not been prepared passes everything to the library.
   void prepare_kernels(stream_ref stream) override {
+    order_->attach(line_, stream);
     if (wanted_.part_bytes == 0) return;
     clear_scratch(stream);
     // In the order of the streams, no rank's kernel is before the clearing of another one's scratch. A wait of the host
@@ -129,6 +132,7 @@ public:
       where()->api().note_host_store();
     }
     give_blocks_back(); // from now on its kernels end without their peers, so they keep out nobody
+    line_->end();
     library_->interrupt();
   }
   void abort() override {
@@ -140,6 +144,7 @@ public:
   void drained() noexcept override {
     stopped_ = true;
     is_drained_ = true;
+    line_->end();
     std::vector<std::shared_ptr<const peer_memory>> released;
     const std::lock_guard lock{scratch_guard_};
     released.swap(peers_.scratch); // the last rank's unmaps it
@@ -318,6 +323,7 @@ private:
   /// Leaves \p all, which are \p operations with the parts of groups counted one by one, to the library.
   bool pass_on(std::span<const operation* const> all, std::size_t operations, stream_ref stream,
                completion_word at_end) {
+    order_->before_library(stream);
     ++launched_.library_launches;
     launched_.library_operations += operations;
     return all.size() == 1 ? library_->launch(*all.front(), stream, at_end)
@@ -366,6 +372,7 @@ private:
                    .threads = shape.warps_per_block * one_shot_lanes,
                    .arguments = &made,
                    .argument_bytes = sizeof made});
+    kernel_order::note_one_shot(*line_, stream);
     ++launched_.one_shot_launches;
   }
 
@@ -376,6 +383,8 @@ private:
   std::shared_ptr<communicator> library_;
   std::shared_ptr<const one_shot_shared> shared_;
   std::shared_ptr<one_shot_meeting> meeting_;
+  std::shared_ptr<kernel_order> order_ = kernel_order::of(*where());
+  std::shared_ptr<kernel_order::line> line_ = std::make_shared<kernel_order::line>(where());
   std::mutex blocks_guard_;
   std::optional<held_blocks> blocks_;
   buffer words_; ///< Pinned: the words that the control begins with, and the stop word.

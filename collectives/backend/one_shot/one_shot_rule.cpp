@@ -1,5 +1,6 @@
 #include <troupe/collectives/backend/one_shot/one_shot_rule.hpp>
 
+#include <numeric>
 #include <type_traits>
 #include <variant>
 
@@ -12,6 +13,18 @@ concept equal_parts = std::is_same_v<Operation, all_reduce> || std::is_same_v<Op
     std::is_same_v<Operation, broadcast> || std::is_same_v<Operation, all_gather> ||
     std::is_same_v<Operation, reduce_scatter> || std::is_same_v<Operation, all_to_all> ||
     std::is_same_v<Operation, gather> || std::is_same_v<Operation, scatter>;
+
+/// Returns the bytes that each rank sends to each other one in \p what, if it is one kernel.
+std::size_t part_bytes_of(const operation& what) noexcept {
+  return std::visit(
+      []<class Operation>(const Operation& one) -> std::size_t {
+        if constexpr (equal_parts<Operation>)
+          return one.count * size_bytes(one.type);
+        else
+          return 0;
+      },
+      what);
+}
 
 void divide(const operation& one, const one_shot_limits& limits, one_shot_split& into) {
   if (const auto* several = std::get_if<group>(&one)) {
@@ -54,7 +67,15 @@ one_shot_split split_one_shot(std::span<const operation* const> all, const one_s
   one_shot_split found;
   found.kernels.reserve(all.size());
   for (const operation* one : all) divide(*one, limits, found);
-  return found;
+  const auto sum_of = [&](const std::vector<const operation*>& some) {
+    return std::accumulate(some.begin(), some.end(), std::size_t{0},
+                           [](std::size_t sum, const operation* one) { return sum + part_bytes_of(*one); });
+  };
+  const auto ranks = static_cast<std::size_t>(limits.ranks);
+  const std::size_t received = (ranks - 1) * (ranks * sum_of(found.kernels) + 2 * sum_of(found.two_shots));
+  const bool are_several = found.kernels.size() + found.two_shots.size() > 1;
+  return are_several && received > one_shot_limits::together_bytes ? split_one_shot(all, {.ranks = limits.ranks})
+                                                                   : found;
 }
 
 } // namespace troupe

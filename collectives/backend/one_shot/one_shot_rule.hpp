@@ -22,6 +22,10 @@ struct one_shot_limits {
   std::size_t part_bytes = 0;
   int ranks = 2; ///< Of the communicator.
 
+  /// The most bytes that all ranks receive in several kernels of one launch. More are faster in one launch of the
+  /// library's, which uses all links at once.
+  static constexpr std::size_t together_bytes = std::size_t{8} << 20U;
+
   /// Returns the limits for \p world_size GPUs that reach each other by NVLink, up to which the kernels are faster than
   /// NCCL's. (docs/design/0106-one-shot-collectives.md)
   [[nodiscard]] static one_shot_limits usual(int world_size) noexcept;
@@ -44,7 +48,8 @@ struct one_shot_split {
   std::vector<const operation*> library;   ///< By the library.
 };
 
-/// Divides \p all, and the parts of groups among them.
+/// Divides \p all, and the parts of groups among them. Several operations that are too large together (together_bytes)
+/// are all the library's. The composition of a launch is the same at all ranks (ORD-1), so they decide the same.
 [[nodiscard]] one_shot_split split_one_shot(std::span<const operation* const> all, const one_shot_limits& limits);
 
 } // namespace troupe

@@ -276,6 +276,28 @@ TEST_CASE("parts of a group are decided one by one", "[collectives][one-shot]") 
   CHECK(found.library == std::vector{&parts[0], &large});
 }
 
+TEST_CASE("several operations that are too large together are all the library's", "[collectives][one-shot]") {
+  constexpr std::size_t part = std::size_t{1} << 20U;
+  const operation large = sum_of(part, dtype::u8);
+  const operation nothing = sum_of(0);
+  const operation more = sum_of(1);
+  const auto way = [](const std::vector<const operation*>& all, int ranks) {
+    const one_shot_split found = split_one_shot(all, {.part_bytes = part, .ranks = ranks});
+    return std::array{found.kernels.size(), found.two_shots.size(), found.library.size()};
+  };
+  using counts = std::array<std::size_t, 3>;
+  CHECK(way({&large, &large, &large, &large, &nothing}, 2) == counts{5, 0, 0}); // each rank receives 4 MiB
+  CHECK(way({&large, &large, &large, &large, &more}, 2) == counts{0, 0, 5});
+  CHECK(way({&large, &nothing}, 3) == counts{2, 0, 0});
+  CHECK(way({&large, &large}, 3) == counts{0, 0, 2});
+  CHECK(way({&large}, 8) == counts{1, 0, 0}); // alone
+  const operation halves = sum_of(part * 3 / 2, dtype::u8);
+  CHECK(way({&halves, &nothing}, 3) == counts{1, 1, 0}); // 2 MiB, in two kernels
+  CHECK(way({&halves, &halves}, 3) == counts{0, 0, 2});
+  const operation several = group{{large, large, large, large, more}};
+  CHECK(way({&several, &nothing}, 2) == counts{0, 0, 6});
+}
+
 TEST_CASE("operations that are launched together share the warps of as few launches as possible",
           "[collectives][one-shot]") {
   const auto entries = [](std::size_t count, std::size_t bytes) {
