@@ -599,7 +599,12 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (phase_ == control_phase::forming || phase_ == control_phase::quiescing || is_joining_ || is_anyone_away()) return;
   if (phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed)
     return;
-  if (phase_ != control_phase::gathering) fill_places(now);
+  // Places may have been free in the former epoch. Another epoch, of which nobody here was a rank, ends with its
+  // leases.
+  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && !misses_former_ranks() &&
+                               real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
+  // A rank of the former epoch may have been started to stand by.
+  if (phase_ != control_phase::gathering || is_former_world) fill_places(now);
   const auto free = free_places();
   if (phase_ == control_phase::serving) {
     const bool can_grow = terms_.world_size - static_cast<int>(free.size()) > ranks_;
@@ -611,10 +616,6 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (now < not_before_ || is_lease_running() || lacks_majority()) return;
   if (planned_) return begin_epoch(now, out);
   const int present = terms_.world_size - static_cast<int>(free.size());
-  // Places may have been free in the former epoch. Another epoch, of which nobody here was a rank, ends with its
-  // leases.
-  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && !misses_former_ranks() &&
-                               real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
   const bool may_shrink =
       (phase_ == control_phase::rebuilding || is_former_world) && recovery_.suffices(present, terms_.world_size);
   if (free.empty() || may_shrink) begin_epoch(now, out);
