@@ -28,7 +28,10 @@ std::string control_session::introduction() {
 }
 
 std::string control_session::begin() {
-  if (state_ == state::joined) orphaned_ = running_now();
+  if (state_ == state::joined) {
+    orphaned_ = running_now();
+    fail_changes({.code = errc::communicator_failed, .text = "the controller has ended the session of this process"});
+  }
   if (state_ != state::leaving && state_ != state::left) state_ = state::joining;
   auto first = introduce();
   beats_ = 0;
@@ -58,7 +61,7 @@ void control_session::receive(std::string_view bytes) {
     case state::leaving:
       if (!frame || std::holds_alternative<stop_directive>(frame->what) ||
           std::holds_alternative<fence_notice>(frame->what))
-        return end({});
+        end({});
       break;
     case state::joining: frame ? answer(frame->what) : refuse(why); break;
     case state::joined:

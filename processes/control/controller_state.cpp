@@ -599,7 +599,12 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (phase_ == control_phase::forming || phase_ == control_phase::quiescing || is_joining_ || is_anyone_away()) return;
   if (phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed)
     return;
-  if (phase_ != control_phase::gathering) fill_places(now);
+  // Places may have been free in the former epoch. Another epoch, of which nobody here was a rank, ends with its
+  // leases.
+  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && !misses_former_ranks() &&
+                               real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
+  // A rank of the former epoch may have been started to stand by.
+  if (phase_ != control_phase::gathering || is_former_world) fill_places(now);
   const auto free = free_places();
   if (phase_ == control_phase::serving) {
     const bool can_grow = terms_.world_size - static_cast<int>(free.size()) > ranks_;
@@ -611,10 +616,6 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (now < not_before_ || is_lease_running() || lacks_majority()) return;
   if (planned_) return begin_epoch(now, out);
   const int present = terms_.world_size - static_cast<int>(free.size());
-  // Places may have been free in the former epoch. Another epoch, of which nobody here was a rank, ends with its
-  // leases.
-  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && !misses_former_ranks() &&
-                               real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
   const bool may_shrink =
       (phase_ == control_phase::rebuilding || is_former_world) && recovery_.suffices(present, terms_.world_size);
   if (free.empty() || may_shrink) begin_epoch(now, out);
@@ -779,8 +780,14 @@ void controller_state::keep_leavers(error why, control_effects& out) {
   settle_changes(out);
   why.effect = effect::rejected;
   std::erase_if(asked_, [&](const asked_change& one) {
-    for (const session_id each : one.leavers)
-      if (const auto found = members_.find(each); found != members_.end()) found->second.leaving = false;
+    for (const session_id each : one.leavers) {
+      const auto found = members_.find(each);
+      if (found == members_.end()) continue;
+      found->second.leaving = false;
+      if (found->second.spare) continue;
+      for (auto& [session, other] : members_) // one that was to take its place stands by again
+        if (session != each && other.holds_place() && other.place == found->second.place) other.spare = true;
+    }
     if (one.leavers.empty()) return false;
     out.emplace_back(control_effect::changed{one.id, why});
     return true;
@@ -840,8 +847,11 @@ error controller_state::objection_to(const rank_change& asked, std::optional<ses
     const bool is_it = asked.kind == rank_change_kind::drain
                            ? one.who.host == asked.host
                            : one.self && (asked.place ? one.place == asked.place : session == asker);
-    if (is_it && !one.leaving) made.leavers.insert(session);
+    // A drain waits also for those that leave already: it is done when no rank is on its host.
+    if (is_it && (!one.leaving || asked.kind == rank_change_kind::drain)) made.leavers.insert(session);
   }
+  const bool is_any_new = std::ranges::any_of(made.leavers, [&](session_id one) { return !members_.at(one).leaving; });
+  if (!is_any_new) made.leavers.clear();
   if (made.leavers.empty() && asked.kind == rank_change_kind::drain)
     return no("no process is on host '" + asked.host + "', or all leave already: name it as `troupe ctl status` does");
   if (made.leavers.empty())

@@ -321,6 +321,15 @@ TEST_CASE("a member that has said its last word hears only that it was heard", "
   CHECK(at.take_heard().empty());
   CHECK(at.session.ends.empty());
 
+  scene asking; // a change that it has asked for is answered
+  asking.join();
+  auto [reply, answer] = make_value_promise<world_processes>();
+  asking.session.change({.kind = rank_change_kind::join}, std::move(reply));
+  asking.session.say_last(true);
+  asking.hear(stop_directive{});
+  REQUIRE(answer.wait_for(0s) == std::future_status::ready);
+  CHECK_THROWS_WITH(answer.get(), ContainsSubstring("the process has left its world"));
+
   scene quiet;
   quiet.join();
   quiet.session.say_last(false);

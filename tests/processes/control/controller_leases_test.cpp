@@ -269,6 +269,20 @@ TEST_CASE("a controller to which all ranks of a smaller world come back waits fo
   CHECK(time_to_form(world, {21, 22, 23}) > lease - 20ms);
 }
 
+TEST_CASE("a controller that is started again gives a place to a rank that once stood by", "[control][lease][planned]") {
+  controller_scene world{terms_of(2, recovery_policy::shrink)};
+  world.join(21, 0, [](join_request& asked) {
+    asked.spare = true; // as it was started
+    asked.last_epoch = epoch{3};
+    asked.last_size = 1;
+    asked.last_lease = lease;
+  });
+  world.join(22, 1, [](join_request& asked) { asked.spare = true; });
+  CHECK(time_to_form(world, {21, 22}) <= lease + lease / 100 + 40ms);
+  CHECK(world.state.current_epoch() == epoch{4});
+  CHECK(world.state.event().ranks == 2);
+}
+
 TEST_CASE("a controller without proof about the others needs more than half of the former ranks (MEM-1)",
           "[control][lease][MEM-1]") {
   const bool is_replaced = GENERATE(false, true); // the manager has started another process in the place of one

@@ -621,6 +621,17 @@ TEST_CASE("a change that a driver asks for is answered once: by the controller, 
     CHECK(code_of(std::move(left), effect::unknown_outcome) == errc::communicator_failed);
     CHECK(code_of(ask(), effect::rejected) == errc::rebuilding);
   }
+  SECTION("when the controller detaches the driver, which attaches again") {
+    one.is_deaf = true;
+    at.let(suspicion + 1s);
+    at.let(1s);
+    REQUIRE(at.drivers.size() == 0);
+    one.is_deaf = false;
+    at.pass();
+    REQUIRE(at.drivers.size() == 1);
+    CHECK(code_of(std::move(lost), effect::unknown_outcome) == errc::communicator_failed);
+    CHECK(code_of(std::move(left), effect::unknown_outcome) == errc::communicator_failed);
+  }
   SECTION("when the driver leaves") {
     one.link->close({.code = errc::abandoned, .text = "it has ended"});
     CHECK(code_of(std::move(lost), effect::unknown_outcome) == errc::stopping);

@@ -490,6 +490,16 @@ TEST_CASE("all processes of a host leave at once if the world can go on without 
     CHECK(scene.told<stop_directive>(17).size() == 1);
     CHECK(scene.told<id_wanted>(11).empty());
   }
+  SECTION("its rank, which leaves already, and its spare: the host is free when the rank has left") {
+    ask(scene, 50, {.kind = rank_change_kind::leave, .place = 2});
+    enter_elsewhere(scene, 15, 0, true);
+    ask(scene, 51, drain);
+    CHECK(answers_for(scene, 51).empty());
+    ask(scene, 52, drain); // all leave already
+    CHECK(answers_for(scene, 52) == std::vector{errc::invalid_argument});
+    switch_to(scene, epoch{5}, {11, 12, 14}, {11, 12});
+    for (const change_id id : {50, 51}) CHECK(answers_for(scene, id) == std::vector{errc::none});
+  }
   SECTION("no such host") {
     ask(scene, 50, {.kind = rank_change_kind::drain, .host = "nowhere"});
     CHECK(answers_for(scene, 50) == std::vector{errc::invalid_argument});
@@ -540,6 +550,30 @@ TEST_CASE("a host whose ranks must be replaced is drained only if processes else
   switch_to(scene, epoch{2}, {11, 12, 14}, {11, 12, 16});
   CHECK(answers_for(scene, 51) == std::vector{errc::none});
   CHECK(scene.state.rank_of(16, epoch{2}) == rank{2});
+}
+
+TEST_CASE("a process that was to take the place of a rank stands by again if that rank stays", "[control][planned]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
+  SECTION("one that stood by") {
+    enter_elsewhere(scene, 15, 1, true);
+    ask(scene, 50, {.kind = rank_change_kind::leave, .place = 1});
+  }
+  SECTION("one that joins meanwhile") {
+    ask(scene, 50, {.kind = rank_change_kind::leave, .place = 1, .renumbers = true});
+    scene.enter(15, 1, 1);
+  }
+  scene.say(14, failed_report{.of = epoch{3}, .why = {.code = errc::communicator_failed, .text = "it broke"}});
+  CHECK(answers_for(scene, 50) == std::vector{errc::communicator_failed});
+  scene.now += terms_of(3).settle;
+  scene.note(scene.state.on_tick(scene.now));
+  REQUIRE(scene.phase() == control_phase::forming);
+  const epoch next = scene.state.current_epoch();
+  CHECK(scene.state.rank_of(12, next) == rank{1});
+  CHECK(scene.state.rank_of(15, next) == std::nullopt);
+  const auto all = scene.state.processes();
+  CHECK(std::ranges::count_if(all, [](const world_process& one) { return one.place == 1; }) == 1);
 }
 
 TEST_CASE("a process leaves by its own request, and one that stands by or is unknown cannot", "[control][planned]") {
