@@ -232,7 +232,8 @@ private:
   /// mark, which may be null.
   template <class Calls, class Enqueue>
   void launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue);
-  /// Wakes a poller that sleeps until its bell rings, if what was launched may have ended before it could see the launch.
+  /// Wakes a poller that sleeps until its bell rings, if what was launched may have ended before it could see the
+  /// launch.
   void ring_for_launch(bool has_launched) const noexcept;
   /// Returns how many of \p several need all ranks.
   template <class Calls>

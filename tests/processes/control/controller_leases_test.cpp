@@ -269,7 +269,8 @@ TEST_CASE("a controller to which all ranks of a smaller world come back waits fo
   CHECK(time_to_form(world, {21, 22, 23}) > lease - 20ms);
 }
 
-TEST_CASE("a controller that is started again gives a place to a rank that once stood by", "[control][lease][planned]") {
+TEST_CASE("a controller that is started again gives a place to a rank that once stood by",
+          "[control][lease][planned]") {
   controller_scene world{terms_of(2, recovery_policy::shrink)};
   world.join(21, 0, [](join_request& asked) {
     asked.spare = true; // as it was started

@@ -395,7 +395,8 @@ TEST_CASE("a dialer that the kernel connects to itself has reached nobody", "[tr
     transport_rig rig{transport_mode::plain};
     test_dialer dialer{rig.dialer_options(40'000)};
     if (!dialer.join()) loss = dialer.loss().text;
-  }}.join();
+  }}
+      .join();
   if (!is_alone) SKIP("a network namespace needs CAP_SYS_ADMIN");
   REQUIRE(range == "40000\t40000");
   CHECK(loss == "the controller at 127.0.0.1:40000 could not be reached: connection refused: no process listens there");
