@@ -92,7 +92,6 @@ std::optional<traffic_line> parse_traffic_line(std::string_view text) {
   return line;
 }
 
-constexpr std::size_t traffic_elements = 1024;
 constexpr auto request_deadline = 30s;
 constexpr auto answer_tolerance = 2s; ///< Tolerance after the deadline of a request.
 constexpr int out_of_its_world = 75;  ///< EX_TEMPFAIL: restarting the process may help.
@@ -132,16 +131,17 @@ private:
 /// The memory of this process's rank in one epoch.
 class traffic_memory {
 public:
-  traffic_memory(const world& where, rank self)
-    : staged_{where.allocate_pinned(traffic_elements * sizeof(float))},
-      send_{where.allocate(self, traffic_elements * sizeof(float))},
-      recv_{where.allocate(self, traffic_elements * sizeof(float))} {}
+  traffic_memory(const world& where, rank self, std::size_t elements)
+    : elements_{elements},
+      staged_{where.allocate_pinned(elements * sizeof(float))},
+      send_{where.allocate(self, elements * sizeof(float))},
+      recv_{where.allocate(self, elements * sizeof(float))} {}
 
   [[nodiscard]] operation fill(float value) const {
     std::ranges::fill(values(), value);
     return copy{staged_, send_};
   }
-  [[nodiscard]] operation sum() const { return all_reduce{.send = send_, .recv = recv_, .count = traffic_elements}; }
+  [[nodiscard]] operation sum() const { return all_reduce{.send = send_, .recv = recv_, .count = elements_}; }
   [[nodiscard]] operation fetch() const {
     std::ranges::fill(values(), -1.0F);
     return copy{recv_, staged_};
@@ -151,15 +151,16 @@ public:
   }
 
 private:
-  [[nodiscard]] std::span<float> values() const { return {reinterpret_cast<float*>(staged_.data()), traffic_elements}; }
+  [[nodiscard]] std::span<float> values() const { return {reinterpret_cast<float*>(staged_.data()), elements_}; }
+  std::size_t elements_;
   buffer staged_, send_, recv_;
 };
 
 class traffic_member {
 public:
-  /// \param pause Time that the process lets pass after each verified sum.
-  traffic_member(world where, std::chrono::nanoseconds pause)
-    : world_{std::move(where)}, kernels_{world_}, pause_{pause} {}
+  /// \param pause Time that the process lets pass after each verified sum, which has \p elements elements.
+  traffic_member(world where, std::chrono::nanoseconds pause, std::size_t elements)
+    : world_{std::move(where)}, kernels_{world_}, pause_{pause}, elements_{elements} {}
 
   /// Returns whether the world has ended without failure.
   bool run() {
@@ -182,7 +183,7 @@ private:
     const rank self = now.local_ranks.front();
     traffic_line line{.epoch = now.epoch, .rank = self.value(), .world_size = now.world_size};
     try {
-      const traffic_memory memory{world_, self};
+      const traffic_memory memory{world_, self, elements_};
       const int all = now.world_size * (now.world_size + 1) / 2;
       const auto expected = static_cast<float>(all);
       await(now, self, memory.fill(static_cast<float>(self.value() + 1)), line);
@@ -232,6 +233,7 @@ private:
   world world_;
   fault_kernels_of_world kernels_;
   std::chrono::nanoseconds pause_;
+  std::size_t elements_;
   std::optional<stream> stream_;
   report_file report_;
   std::uint64_t verified_ = 0;
@@ -240,6 +242,7 @@ private:
 struct member_options {
   runtime_options runtime;
   std::chrono::nanoseconds pause{0};
+  std::size_t elements = 1024;
 };
 
 int run_member(const member_options& options) {
@@ -247,7 +250,7 @@ int run_member(const member_options& options) {
   std::signal(SIGUSR2, request_fault);
   runtime rt{options.runtime.settings()};
   try {
-    if (!traffic_member{rt.form_world(), options.pause}.run()) return out_of_its_world;
+    if (!traffic_member{rt.form_world(), options.pause, options.elements}.run()) return out_of_its_world;
   } catch (const exception& failure) {
     if (failure.why().code != errc::stopping) throw; // This process was a spare that was not needed.
   }
@@ -263,6 +266,8 @@ bench_entry process_member() {
               [](CLI::App& command, member_options& options) {
                 options.runtime.add_to(command);
                 add_time(command, "--pause", options.pause, "pause after each verified sum", "0s", "60min");
+                add_number(command, "--elements", options.elements, "elements (f32) of a sum", std::size_t{1},
+                           std::size_t{1} << 28U);
               },
               &run_member),
           .is_hidden = true};

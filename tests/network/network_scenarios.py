@@ -336,7 +336,9 @@ SCENARIOS = {"partition": partition, "one-way-loss": one_way_loss, "delay": dela
              "flapping": flapping,
              "controller-cut-off": controller_cut_off, "self-fencing": self_fencing}
 AS_SHIPPED = 10.0  # seconds: the default of --suspicion
-HANGS = {"variables": {"TROUPE_LIMITS_HANG": f"{HANG}s"}, "traffic": ("--pause", "10ms")}
+#: Elements of a sum that goes around Gloo's ring, so that it needs the link between hosts 2 and 3 (docs/gloo.md).
+LARGE = 100_000
+HANGS = {"variables": {"TROUPE_LIMITS_HANG": f"{HANG}s"}, "traffic": ("--pause", "10ms", "--elements", str(LARGE))}
 # What differs from a launched job under the policy shrink.
 SETUPS = {**{name: HANGS for name in ("broken-link", "narrow-link", "narrow-one-way", "corrupting-link", "crawling-link")},
           "broken-link-spare": {**HANGS, "policy": "keep_size", "options": ("--spares", "1")},
