@@ -278,6 +278,7 @@ void conform_runner::ask() {
   };
   for (entry& one : batch_) {
     if (asked.size() == most_in_flight) await_first();
+    while (reports_.apart && !asked.empty() && asked.back().first->by_rank != one.by_rank) await_first();
     if (reports_.meddle) reports_.meddle(one.parts);
     asked.emplace_back(&one, ask(one));
   }
@@ -412,11 +413,15 @@ std::size_t conform_suite::count_cases() const {
 
 conform_tally conform_suite::run(const conform_scope& scope, const world& where, const choice& chosen) {
   if (count(scope, chosen) == 0) return {}; // Returns before any memory is allocated.
-  conform_runner runner{
-      where, scope.seed, scope.room_bytes(), {.failed = [this](const std::string& name, const std::string& what) {
-        const std::lock_guard lock{reporting_};
-        reports_.failed(name, what);
-      }}};
+  conform_runner runner{where,
+                        scope.seed,
+                        scope.room_bytes(),
+                        {.failed =
+                             [this](const std::string& name, const std::string& what) {
+                               const std::lock_guard lock{reporting_};
+                               reports_.failed(name, what);
+                             },
+                         .apart = order_ == ordering::caller}};
   visit_cases(scope, [&](const std::string& name, const auto& make) {
     if (!chosen(name)) return;
     if (reports_.began) {

@@ -83,6 +83,8 @@ public:
     std::function<void(const std::string& name, const std::string& what)> failed;
     /// Changes the requests of the ranks before they are sent. Tests of the suite inject faults with it.
     std::function<void(std::vector<operation>& parts)> meddle{};
+    /// Requests to the world and to its ranks are not in flight together: nobody orders them under ordering::caller.
+    bool apart = false;
   };
 
   /// \p seed determines the inputs. \p image_bytes is the memory for each local rank: once on its device and three

@@ -166,6 +166,20 @@ TEST_CASE("cases behind a failure of the world have failed too, and are counted 
   CHECK(runner.tally().failed > runner.tally().not_run);
 }
 
+TEST_CASE("the suite orders what callers must order", "[conform]") {
+  auto settings = mock_settings(2);
+  settings.ordering = ordering::caller;
+  settings.mock.memory_bytes = 256U << 20U;
+  runtime rt{settings};
+  conform_suite suite{
+      rt.form_world(), ordering::caller, 1, "broadcast", {.failed = [](const auto& name, const auto& what) {
+        FAIL_CHECK(name + what);
+      }}};
+  const auto sums = suite.run();
+  CHECK(sums.passed > 100);
+  CHECK(sums.failed == 0);
+}
+
 TEST_CASE("the suite goes on in worlds that are split off, which run at the same time", "[conform]") {
   auto settings = mock_settings(4);
   settings.mock.memory_bytes = 256U << 20U;
