@@ -33,7 +33,40 @@ public:
   std::vector<std::string> notes; ///< The launcher's until it is settled.
 };
 
+/// Notes the outcome, and holds the launcher after the launch until its operation has ended.
+class slow_launch final : public outcome_sink,
+                          public launch_listener,
+                          public std::enable_shared_from_this<slow_launch> {
+public:
+  void deliver(outcome result) noexcept override { seen.set_value(std::move(result)); }
+  void release() noexcept override {} // the test holds it
+  [[nodiscard]] std::shared_ptr<launch_listener> listener() const noexcept override {
+    return std::const_pointer_cast<slow_launch>(shared_from_this());
+  }
+  void enqueued(const launch_mark& mark) noexcept override {
+    has_ended = comes_true([&] { return mark.behind->reached(); });
+    std::this_thread::sleep_for(20ms); // in which the poller looks, finds nothing launched, and sleeps again
+  }
+
+  bool has_ended = false;
+  std::promise<outcome> seen;
+};
+
 } // namespace
+
+TEST_CASE("an operation that ends before the poller can see its launch wakes the poller", "[collectives][mock]") {
+  pipeline_rig rig{1, {.strategy = completion_strategy::host_fn, .wait = {.spin = 0s, .nap = 1h, .sleep = 1h}}};
+  const auto one = std::make_shared<slow_launch>();
+  constexpr std::size_t count = 1U << 20U; // not short: its mark is in the stream before its launch is visible
+  const buffer memory = rig.numbers(0, count, 1);
+  auto seen = one->seen.get_future();
+  rig.ranks[0]->submit(
+      {.name = ticket{1}, .what = sum_of(memory, memory, count), .deadline = 1h, .reply = reply_promise{*one}});
+  REQUIRE(seen.wait_for(60s) == std::future_status::ready);
+  CHECK(failure_of(seen.get()) == nullptr);
+  CHECK(one->has_ended);
+  CHECK(rig.close());
+}
 
 TEST_CASE("ranks of one process reduce together, and each is answered with its times in order",
           "[collectives][mock][ONE-1]") {
