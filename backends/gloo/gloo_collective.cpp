@@ -294,8 +294,8 @@ private:
     parts.wait();
   }
 
-  /// Whether parts of \p length bytes are sooner with all ranks through rank 0, in two steps, than around Gloo's ring,
-  /// where each step wakes the next rank. It depends only on what ranks agree on.
+  /// Returns whether an operation with \p length bytes of each rank is faster through rank 0, in two steps, than around
+  /// Gloo's ring, where each step wakes the next rank. Depends only on what the ranks agree on.
   [[nodiscard]] bool is_small(std::size_t length) const noexcept { return length * size_ <= largest_small; }
 
   /// Collects the \p length bytes at \p from of all ranks at \p parts of rank 0, in their order. Then sends the
@@ -319,8 +319,9 @@ private:
     down.wait();
   }
 
-  /// Combines \p parts in the order of Gloo's ring, so that the result is the same to the last bit: chunk c, of two
-  /// segments, begins with the part of rank c - 1 and ends with that of rank c.
+  /// Combines \p parts in the order of Gloo's ring, so that the result has the same bits. The ring has a chunk of two
+  /// segments for each rank. Chunk c begins as the part of rank c - 1; those of ranks c - 2, c - 3 and so on are
+  /// combined with it, and last that of rank c.
   void combine_as_ring(std::byte* into, const std::byte* parts, dtype type) const {
     const std::size_t width = size_bytes(type);
     const std::size_t chunk = 2 * ((count_ + 2 * size_ - 1) / (2 * size_));

@@ -496,7 +496,7 @@ void rank_pipeline::answer_under_lease(std::function<void(const error& why)> ans
 
 void rank_pipeline::ring_for_launch(bool has_launched) const noexcept {
   if (!track_->source().rings()) return;
-  // Either the function in the stream rings after this thread has written the stage, or this thread sees its count.
+  // With this fence, either the host function rings after the stage was written, or its count is visible here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!has_launched || track_->source().reached(counts_.marks)) services_.poller->bell()->ring();
 }
