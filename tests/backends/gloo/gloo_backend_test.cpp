@@ -21,8 +21,6 @@
 #include <future>
 #include <iterator>
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -225,6 +223,7 @@ TEST_CASE("small and large sums through Gloo are added in one order, that of its
     for (std::size_t before = 2; before <= size; ++before) right[i] += value((last + size - before) % size, i);
   }
   const bool in_place = GENERATE(false, true);
+  std::vector<char> is_right(size);
   on_each(members, [&](gloo_rank& one) {
     buffer sent = one.pool->allocate(count * sizeof(float)), received = one.pool->allocate(count * sizeof(float));
     one.synchronize();
@@ -236,9 +235,10 @@ TEST_CASE("small and large sums through Gloo are added in one order, that of its
     one.launch(all_reduce{.send = sent, .recv = into, .count = count, .type = dtype::f32});
     one.synchronize();
     one.peers->check();
-    if (std::memcmp(into.data(), right.data(), count * sizeof(float)) != 0)
-      throw std::runtime_error{"rank " + std::to_string(one.index()) + " has another sum"};
+    is_right[one.index()] = std::memcmp(into.data(), right.data(), count * sizeof(float)) == 0 ? 1 : 0;
   });
+  CAPTURE(count, in_place);
+  CHECK(is_right == std::vector<char>(size, 1));
   destroy(members);
 }
 
