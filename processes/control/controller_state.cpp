@@ -599,9 +599,10 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (phase_ == control_phase::forming || phase_ == control_phase::quiescing || is_joining_ || is_anyone_away()) return;
   if (phase_ == control_phase::finishing || phase_ == control_phase::stopping || phase_ == control_phase::failed)
     return;
-  // Places may have been free in the former epoch. Another epoch, of which nobody here was a rank, ends with its
-  // leases.
-  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && !misses_former_ranks() &&
+  // Places may have been free in the former epoch. A rank that has not come back in time counts as lost.
+  const bool has_former_ranks = !misses_former_ranks() || (now >= due_ && !lacks_majority() && !recovery_.fails_fast());
+  // Another epoch, of which nobody here was a rank, ends with its leases.
+  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && has_former_ranks &&
                                real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
   // A rank of the former epoch may have been started to stand by.
   if (phase_ != control_phase::gathering || is_former_world) fill_places(now);

@@ -284,6 +284,23 @@ TEST_CASE("a controller that is started again gives a place to a rank that once 
   CHECK(world.state.event().ranks == 2);
 }
 
+TEST_CASE("a controller that is started again goes on in time without a rank that was lost with the former one",
+          "[control][lease]") {
+  const recovery_policy policy =
+      GENERATE(recovery_policy::keep_size, recovery_policy::shrink, recovery_policy::fail_fast);
+  const bool has_spare = GENERATE(true, false);
+  controller_scene world{terms_of(3, policy)};
+  return_to(world, 21, 1);
+  return_to(world, 22, 2);
+  if (has_spare) world.join(23, 0, [](join_request& asked) { asked.spare = true; });
+  const std::vector<session_id> alive{21, 22, 23};
+  CHECK(time_to_form(world, alive) > 59s); // the rank may come back
+  world.pass(1s, alive);
+  const bool goes_on = policy == recovery_policy::shrink || (policy == recovery_policy::keep_size && has_spare);
+  CHECK(world.phase() == (goes_on ? control_phase::forming : control_phase::failed));
+  if (goes_on) CHECK(world.state.event().ranks == (has_spare ? 3 : 2));
+}
+
 TEST_CASE("a controller without proof about the others needs more than half of the former ranks (MEM-1)",
           "[control][lease][MEM-1]") {
   const bool is_replaced = GENERATE(false, true); // the manager has started another process in the place of one
