@@ -350,10 +350,10 @@ private:
 /// Order: one position of its lane. Later requests in the lane are released after it.
 /// Errors: invalid_argument (too many bytes, or bytes that are not whole integers), mismatch (ranks name different
 /// rules, roots or sizes), unsupported (under ordering::caller, and in two steps: ask_overlapped()). What one rank asks
-/// wrongly is refused at all ranks, when all have asked. No request at a rank ends by the rank's own clock: at the
-/// deadline, or if a rank withdraws, the order refuses it at all ranks with one error. A request to the whole world of
-/// several processes (world::agree(), world_driver::agree()) also ends by the clock of the process that asks, two
-/// seconds after the deadline, with unknown outcome.
+/// wrongly is refused at all ranks, when all have asked. No agree ends by the clock of the process that asks: at the
+/// deadline, or if a rank withdraws, the order refuses it at all ranks with one error. The same holds for a request to
+/// the whole world of several processes (world::agree(), world_driver::agree()). If the order does not answer, the
+/// request waits for the end of the epoch, which gives it an unknown outcome.
 struct agree {
   agreement_rule rule = agreement_rule::of_rank; ///< The same at all ranks.
   std::vector<std::byte> value{};                ///< This rank's contribution.

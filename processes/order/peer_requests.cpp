@@ -223,6 +223,9 @@ void peer_requests::send(whole_request asked) {
     why = {.code = errc::invalid_argument,
            .text = "the request has " + std::to_string(asked.parts.size()) + " parts, the world has " +
                    std::to_string(world_size_) + " ranks: give one part for each rank"};
+  // Peers may receive the value of an agree after this process has ended it by its own clock.
+  const bool until_epoch_ends =
+      std::ranges::any_of(asked.parts, [](const operation& part) { return std::holds_alternative<agree>(part); });
   std::vector<wire_writer> all;
   const std::uint64_t number = begin_all(message_kind::request, asked.deadline, all);
   for (int r = 0; r < world_size_ && !why; ++r) {
@@ -232,7 +235,8 @@ void peer_requests::send(whole_request asked) {
     else
       why = write_part(all[static_cast<std::size_t>(r)], part, rank{r});
   }
-  ask_all(number, std::move(all), std::move(own), asked.name, asked.deadline, std::move(asked.reply), std::move(why));
+  ask_all(number, std::move(all), {.own = std::move(own), .until_epoch_ends = until_epoch_ends}, asked.name,
+          asked.deadline, std::move(asked.reply), std::move(why));
 }
 
 std::uint64_t peer_requests::begin_all(message_kind kind, nanoseconds deadline, std::vector<wire_writer>& to) {
@@ -272,17 +276,17 @@ void peer_requests::capture(whole_capture asked) {
       if (why) why.text = "step " + std::to_string(k) + " of the plan: " + why.text;
     }
   }
-  ask_all(number, std::move(all), std::nullopt, asked.name, asked.deadline, std::move(asked.reply), std::move(why));
+  ask_all(number, std::move(all), {}, asked.name, asked.deadline, std::move(asked.reply), std::move(why));
 }
 
-void peer_requests::ask_all(std::uint64_t number, std::vector<wire_writer> bodies, std::optional<operation> own,
-                            ticket name, nanoseconds deadline, reply_promise reply, error why) {
+void peer_requests::ask_all(std::uint64_t number, std::vector<wire_writer> bodies, asked_request one, ticket name,
+                            nanoseconds deadline, reply_promise reply, error why) {
   if (why) {
     why.ticket = name;
     return reply.deliver(std::move(why));
   }
-  auto replies = divide_promise(std::move(reply), name, bodies.size());
-  if (!expect_answers(number, {.replies = std::move(replies), .own = std::move(own)}, deadline)) return;
+  one.replies = divide_promise(std::move(reply), name, bodies.size());
+  if (!expect_answers(number, std::move(one), deadline)) return;
   messages all;
   all.reserve(bodies.size());
   for (int r = 0; r < world_size_; ++r)
@@ -297,7 +301,7 @@ bool peer_requests::expect_answers(std::uint64_t number, asked_request one, nano
     why = closed_;
     if (!why) {
       one.queued = steady_now();
-      one.give_up = later(later(one.queued, deadline), grace);
+      if (!one.until_epoch_ends) one.give_up = later(later(one.queued, deadline), grace);
       due_ = std::min(due_, one.give_up);
       asked_.emplace(number, std::make_shared<asked_request>(std::move(one)));
       return true;

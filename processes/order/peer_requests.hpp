@@ -134,7 +134,8 @@ public:
   /// world and does not reply any more.
   void receive(process_address from, std::string_view bytes);
   /// Answers requests whose ranks have not answered some time after the deadline (deadline_exceeded), and releases
-  /// plans whose lease has ended. Call it as often as exported_memory::expire().
+  /// plans whose lease has ended. An `agree` waits until the epoch ends instead. Call it as often as
+  /// exported_memory::expire().
   void expire(time_point now);
   /// Answers what is pending, and all later requests, with \p why. What has been sent has an unknown outcome.
   void close(const error& why);
@@ -154,6 +155,7 @@ private:
     std::optional<operation> own{}; ///< The part of this process's rank.
     std::variant<std::monostate, handle_promise, bytes_promise> answer{}; ///< Of a question.
     std::size_t read_bytes = 0;                                           ///< Of a read: the bytes that it asks for.
+    bool until_epoch_ends = false; ///< It has an `agree`, which no process ends by its own clock.
     time_point queued{};
     time_point give_up = time_point::max();
 
@@ -234,7 +236,7 @@ private:
   /// Begins a message of \p kind for each rank, with a new number, which it returns.
   std::uint64_t begin_all(message_kind kind, nanoseconds deadline, std::vector<wire_writer>& to);
   /// Sends the messages of request \p number, or refuses it with \p why.
-  void ask_all(std::uint64_t number, std::vector<wire_writer> bodies, std::optional<operation> own, ticket name,
+  void ask_all(std::uint64_t number, std::vector<wire_writer> bodies, asked_request one, ticket name,
                nanoseconds deadline, reply_promise reply, error why);
   /// Keeps \p asked back, or passes it on, as hold() and hand_over() say. Returns false if it is to be sent; one_sent()
   /// follows then.

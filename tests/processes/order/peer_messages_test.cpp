@@ -506,6 +506,21 @@ TEST_CASE("the end of an order answers what is pending once, and refuses what co
   CHECK(all.mail.empty());
 }
 
+TEST_CASE("an agree of all ranks is not given up by the clock of the process that asks, since peers may get the value",
+          "[collectives][distributed][peers][agree]") {
+  processes all;
+  peer_requests& by = *all.at(-1).peers;
+  const operation decide = agree{agreement_rule::min, std::vector<std::byte>(8), {}};
+  const auto value = all.ask(-1, {decide, decide}, 1s);
+  by.expire(steady_now() + 1h);
+  CHECK(value.count() == 0);
+  CHECK(by.pending() == 1);
+  by.close({.code = errc::rebuilding, .text = "the epoch has ended"});
+  REQUIRE(value.count() == 1);
+  CHECK(value.failure().code == errc::rebuilding);
+  CHECK(value.failure().effect == effect::unknown_outcome);
+}
+
 TEST_CASE(
     "a request that ranks do not answer is given up after its deadline, when they could have reported who is missing",
     "[collectives][distributed][peers][TIM-1]") {
