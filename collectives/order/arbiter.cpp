@@ -221,8 +221,10 @@ void ordered_world::decide(released_operation one) {
   const auto value = std::make_shared<agreed_value>(std::get<agreed_value>(std::move(result)));
   value->epoch = ranks_.front()->formed_in();
   count(one, value);
-  const time_point now = above_->time_->now();
-  for (const released_part& part : one) part.call->agreed_on(value, now);
+  for (const released_part& part : one)
+    pipeline_of(part.self).answer_under_lease([call = part.call, value, time = above_->time_](const error& why) {
+      why ? call->fail(with_unknown_outcome(why)) : static_cast<void>(call->agreed_on(value, time->now()));
+    });
 }
 
 void ordered_world::push(released_operation one) {

@@ -70,6 +70,7 @@ rank_pipeline::~rank_pipeline() {
   // abort failed or there was none, no other code ends them.
   static_cast<void>(mark_->set(
       {.code = errc::abandoned, .text = "the rank was released before the request had an outcome", .rank = self()}));
+  fail_late_answers();
   track_->release_quarantine();
   services_.poller->let_go(*track_);
 }
@@ -145,6 +146,7 @@ bool rank_pipeline::fail(error why) {
   const bool first = mark_->set(std::move(why));
   if (first) peers_->interrupt();
   services_.poller->notify();
+  fail_late_answers();
   return first;
 }
 
@@ -480,18 +482,45 @@ bool rank_pipeline::may_launch() {
 
 bool rank_pipeline::may_answer() const noexcept {
   return !services_.lease ||
-         (late_answers_.load() == 0 && services_.lease->check(epoch_) == serving_lease::standing::held);
+         (unmade_answers_.load() == 0 && services_.lease->check(epoch_) == serving_lease::standing::held);
 }
 
-void rank_pipeline::answer_under_lease(std::function<void(const error& why)> answer) {
-  late_answers_.fetch_add(1);
-  sequence([answer = std::move(answer)](rank_pipeline& by) {
-    if (by.may_launch())
-      answer({});
-    else
-      answer(by.failed() ? by.mark_->why() : by.services_.lease->why());
-    by.late_answers_.fetch_sub(1);
+error rank_pipeline::await_lease() const {
+  return !services_.lease || services_.lease->await(epoch_) == serving_lease::standing::held ? error{}
+                                                                                             : services_.lease->why();
+}
+
+// The launcher may be in a call that does not return, or end without the work that waits for it. Therefore the answers
+// are kept here, as requests are kept in the track.
+void rank_pipeline::answer_late(std::function<void(const error& why)> answer) {
+  unmade_answers_.fetch_add(1);
+  {
+    const std::lock_guard lock{mutex_};
+    late_answers_.push_back(std::move(answer));
+  }
+  if (failed()) return fail_late_answers();
+  sequence([](rank_pipeline& by) {
+    if (!by.may_launch()) return;
+    const auto next = by.take_late_answer();
+    if (!next) return;
+    next({});
+    by.unmade_answers_.fetch_sub(1);
   });
+}
+
+std::function<void(const error& why)> rank_pipeline::take_late_answer() {
+  const std::lock_guard lock{mutex_};
+  if (late_answers_.empty()) return nullptr;
+  auto oldest = std::move(late_answers_.front());
+  late_answers_.pop_front();
+  return oldest;
+}
+
+void rank_pipeline::fail_late_answers() {
+  while (const auto next = take_late_answer()) {
+    next(mark_->why());
+    unmade_answers_.fetch_sub(1);
+  }
 }
 
 void rank_pipeline::ring_for_launch(bool has_launched) const noexcept {

@@ -123,12 +123,15 @@ public:
   void submit_together(pipeline_calls all);
   void submit_together(std::vector<submission> all);
 
-  /// Returns whether the success of an operation without a launch may be reported now (MEM-1): the lease is held, and
-  /// no earlier one waits for it.
-  [[nodiscard]] bool may_answer() const noexcept;
-  /// Calls \p answer on the launcher's thread, in the order of these calls: with errc::none as soon as a lapsed lease
-  /// has been renewed, else with the reason why the communicator has failed.
-  void answer_under_lease(std::function<void(const error& why)> answer);
+  /// Calls \p answer, which reports the success of an operation without a launch, under the lease (MEM-1): at once if
+  /// it is held, else on the launcher's thread when it has been renewed, in the order of these calls. If the
+  /// communicator fails first, fail() calls it with the reason.
+  template <class Answer>
+  void answer_under_lease(Answer answer) {
+    may_answer() ? answer(error{}) : answer_late(std::move(answer));
+  }
+  /// Waits for a lapsed lease to be renewed. Returns why success may not be reported (MEM-1); errc::none if it may.
+  [[nodiscard]] error await_lease() const;
 
   /// Returns the number of launches that the launcher has and has not made yet. Held ones do not count.
   [[nodiscard]] std::size_t unlaunched() const noexcept {
@@ -228,6 +231,11 @@ private:
   /// Waits for a lapsed lease to be renewed, and otherwise declares the communicator failed. Returns whether it is
   /// held.
   [[nodiscard]] bool may_launch();
+  [[nodiscard]] bool may_answer() const noexcept;
+  void answer_late(std::function<void(const error& why)> answer);
+  /// Takes the oldest late answer. Returns null if fail() has taken it.
+  [[nodiscard]] std::function<void(const error& why)> take_late_answer();
+  void fail_late_answers();
   /// Makes one launch of \p several, which \p enqueue puts into the stream. It is given the completion word of the next
   /// mark, which may be null.
   template <class Calls, class Enqueue>
@@ -309,8 +317,10 @@ private:
   std::function<void(error)> on_fault_;
   error found_; ///< Found by the launcher's check, for the poller's probe.
 
+  std::deque<std::function<void(const error& why)>> late_answers_; ///< Guarded by mutex_.
+  std::atomic<std::size_t> unmade_answers_{0};                     ///< Of late_answers_, and the one being made.
+
   // Each has its own writer, and therefore its own cache line.
-  std::atomic<std::size_t> late_answers_{0}; ///< Calls that answer_under_lease() has not made yet.
   alignas(64) std::atomic<std::size_t> submitted_{0};
   alignas(64) std::atomic<std::size_t> launched_{0};
   std::atomic<nanoseconds::rep> launching_since_{0}; ///< 0 while no launch is in progress. Written by the launcher.

@@ -386,10 +386,10 @@ void order_connection::follow(step& next) {
     one->call->all_have_asked();
     one->call->released_as(++one->of->released);
     if (one->agreed) {
-      if (one->of->pipeline->may_answer()) return answer(*one, time_->now());
-      return one->of->pipeline->answer_under_lease([late = std::move(*one), time = time_](const error& why) {
-        if (why) return late.call->fail(with_unknown_outcome(why)); // another rank may have received the value
-        answer(late, time->now());
+      rank_pipeline& pipeline = *one->of->pipeline;
+      return pipeline.answer_under_lease([agree = std::move(*one), time = time_](const error& why) {
+        if (why) return agree.call->fail(with_unknown_outcome(why)); // another rank may have received the value
+        answer(agree, time->now());
       });
     }
     if (one->others.empty()) return one->of->pipeline->submit(std::move(one->call));

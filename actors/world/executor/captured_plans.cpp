@@ -41,7 +41,8 @@ void captured_plans::capture(capture_request asked, const std::shared_ptr<captur
   if (is_lasting) captured_.push_back(plan);
   if (!plan->options().name.empty()) directory_->add(plan);
   capture_now(plan, patience_of(*plan), [plan, reply, directory = directory_](const error& failure, nanoseconds) {
-    failure ? directory->remove(plan) : directory->replace_by(plan);
+    // A captured plan whose success this process may not report is there, as at its peers.
+    failure&& failure.effect == effect::rejected ? directory->remove(plan) : directory->replace_by(plan);
     if (failure) return reply->deliver(failure);
     reply->deliver(capture_reply{plan});
   });
@@ -108,7 +109,7 @@ std::function<void(const std::shared_ptr<capture_session>&)> captured_plans::wat
   return [limit, tell = std::move(tell), mail = of_.mail, helpers = of_.plan.helpers,
           now = of_.state.current_epoch()](const std::shared_ptr<capture_session>& session) {
     const auto over = [session, now, tell, mail](error failure) {
-      if (!failure) return tell({}, session->took());
+      if (!failure) return tell(session->lapse(), session->took());
       // A rank that is still in the capture blocks its launcher, so nothing more can be launched there.
       for (const rank one : session->give_up())
         mail->post(

@@ -126,7 +126,13 @@ void capture_session::wait() {
   std::unique_lock lock{mutex_};
   for (;;) {
     error why = peers_->failure();
-    if (left_ == ranks_.size() && !why) return;
+    if (left_ == ranks_.size() && !why) {
+      lock.unlock();
+      for (const auto& one : ranks_)
+        if (error ended = one->await_lease(); ended && !lapse_) lapse_ = with_unknown_outcome(std::move(ended));
+      if (lapse_) lapse_.undefined = std::make_shared<const undefined_buffers>(); // a capture writes no memory
+      return;
+    }
     if (why && inside_.empty()) {
       plan_->fail(why);
       throw exception{std::move(why)};

@@ -40,6 +40,9 @@ public:
   /// are stuck in it.
   [[nodiscard]] std::vector<rank> give_up();
   [[nodiscard]] error failure() const { return peers_->failure(); }
+  /// After wait(): why the success may not be reported, although the plan has been captured (MEM-1); errc::none if it
+  /// may.
+  [[nodiscard]] const error& lapse() const noexcept { return lapse_; }
   /// Returns the time from the first rank that took part to the last that ended so far; 0 if none did.
   [[nodiscard]] nanoseconds took() const;
 
@@ -63,6 +66,7 @@ private:
   time_point began_ = time_point::max();
   time_point ended_{};
   captured_plan::content content_;
+  error lapse_; ///< Written by wait() alone.
 };
 
 } // namespace troupe

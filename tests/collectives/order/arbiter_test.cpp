@@ -2,6 +2,9 @@
 // does: tests/processes/order/world_order_test.cpp.
 #include "support/arbiter_rig.hpp"
 #include "support/parked_poller.hpp"
+#include "support/pipeline_rig.hpp"
+
+#include <troupe/completion/poller/serving_lease.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -93,6 +96,38 @@ TEST_CASE("a waiting agree wakes the poller only if it may expire in its sleep, 
   CHECK(above->load() == logs.size());
   CHECK(where->close({.code = errc::stopping, .text = "the test is over"})->wait_for(std::chrono::seconds{30}));
   for (const outcome_log& each : logs) CHECK(each.count() == 1);
+}
+
+TEST_CASE("a value that ranks of one process agree on is reported only under the lease of the process (MEM-1)",
+          "[collectives][sequencing][agree][lease][MEM-1]") {
+  const auto lease = std::make_shared<serving_lease>();
+  lease->begin(rig_epoch, 1h);
+  pipeline_rig rig{2, {.lease = lease}};
+  const parked_poller one;
+  const auto above = std::make_shared<arbiter>(one.time, one.watch);
+  const auto where = above->open_world(rig.ranks);
+  std::vector<outcome_log> logs(2);
+  for (int r = 0; r < 2; ++r)
+    where->ask(rank{r}, {.what = agree{},
+                         .name = ticket{1},
+                         .deadline = 1h,
+                         .reply = logs[static_cast<std::size_t>(r)].make_reply_promise()});
+  for (const outcome_log& each : logs) CHECK(each.count() == 0);
+  SECTION("it is renewed") {
+    lease->extend(rig_epoch, boot_clock::now() + 1h);
+    await("the values", [&] { return logs[0].count() == 1 && logs[1].count() == 1; });
+    for (const outcome_log& each : logs) CHECK_FALSE(each.failure());
+  }
+  SECTION("it has ended") {
+    lease->revoke();
+    for (const auto& each : rig.ranks) each->fail({.code = errc::communicator_failed, .text = "rank 2 is lost"});
+    for (const outcome_log& each : logs) {
+      REQUIRE(each.count() == 1);
+      CHECK(each.failure().text == "rank 2 is lost");
+      CHECK(each.failure().effect == effect::unknown_outcome);
+    }
+  }
+  CHECK(where->close({.code = errc::stopping, .text = "the test is over"})->wait_for(std::chrono::seconds{30}));
 }
 
 TEST_CASE("a launcher that becomes free takes on what waited for it", "[collectives][sequencing][fusion]") {

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,7 @@ TEST_CASE("a rank whose lease is not renewed launches nothing, and its communica
   rig.await_idle();
   REQUIRE(log.failure());
   CHECK(log.failure().effect == effect::rejected);
-  CHECK_FALSE(rig.ranks[0]->may_answer());
+  CHECK(rig.ranks[0]->await_lease().code == errc::communicator_failed);
 }
 
 TEST_CASE("a launch waits for a lease that is renewed soon", "[collectives][lease]") {
@@ -48,7 +49,7 @@ TEST_CASE("a launch waits for a lease that is renewed soon", "[collectives][leas
   lease->extend(rig_epoch, boot_clock::now() + 1h);
   rig.await_idle();
   CHECK_FALSE(log.failure());
-  CHECK(rig.ranks[0]->may_answer());
+  CHECK_FALSE(rig.ranks[0]->await_lease());
 }
 
 TEST_CASE("operations without a launch are answered in their order when the lease is renewed, and fail with the rank",
@@ -64,7 +65,6 @@ TEST_CASE("operations without a launch are answered in their order when the leas
     return answers.size();
   };
   for (int i = 0; i < 3; ++i) {
-    CHECK_FALSE(rig.ranks[0]->may_answer());
     rig.ranks[0]->answer_under_lease([&, i](const error& why) {
       checked.wait();
       const std::lock_guard lock{mutex};
@@ -74,13 +74,19 @@ TEST_CASE("operations without a launch are answered in their order when the leas
   if (is_renewed) {
     CHECK(count() == 0);
     lease->extend(rig_epoch, boot_clock::now() + 1h);
-    CHECK_FALSE(rig.ranks[0]->may_answer()); // others wait, which come first
+    rig.ranks[0]->answer_under_lease([&](const error& why) { // others wait, which come first
+      const std::lock_guard lock{mutex};
+      answers.emplace_back(3, why.code);
+    });
+    CHECK(count() == 0);
   }
   checked.open();
-  await("the answers", [&] { return count() == 3; });
+  await("the answers", [&] { return count() == (is_renewed ? 4 : 3); });
   const errc expected = is_renewed ? errc::none : errc::communicator_failed;
   const std::lock_guard lock{mutex};
-  CHECK(answers == std::vector<std::pair<int, errc>>{{0, expected}, {1, expected}, {2, expected}});
+  std::vector<std::pair<int, errc>> all{{0, expected}, {1, expected}, {2, expected}};
+  if (is_renewed) all.emplace_back(3, expected);
+  CHECK(answers == all);
   CHECK(rig.faults->all().size() == (is_renewed ? 0U : 1U));
 }
 
@@ -98,4 +104,23 @@ TEST_CASE("a rank that has lost its lease for good launches nothing, and leaves 
   await("the answer", [&] { return log.count() == 1; });
   CHECK(log.failure().text == "rank 1 is lost");
   CHECK(log.failure().effect == effect::rejected);
+}
+
+TEST_CASE(
+    "an operation without a launch fails with the rank, also while its launcher is in a call that does not return",
+    "[collectives][lease][MEM-1][TIM-1]") {
+  const auto lease = lapsed_lease(1h);
+  pipeline_rig rig{1, {.lease = lease}};
+  latch stuck;
+  rig.ranks[0]->sequence([&](rank_pipeline&) { stuck.wait(); });
+  std::vector<std::string> answers;
+  const auto answer = [&](const error& why) { answers.push_back(why.text); };
+  rig.ranks[0]->answer_under_lease(answer);
+  CHECK(answers.empty());
+  rig.ranks[0]->fail({.code = errc::communicator_failed, .text = "rank 1 is lost"});
+  CHECK(answers == std::vector<std::string>{"rank 1 is lost"});
+  rig.ranks[0]->answer_under_lease(answer);
+  CHECK(answers.size() == 2);
+  stuck.open();
+  rig.settle();
 }
