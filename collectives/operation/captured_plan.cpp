@@ -100,6 +100,9 @@ error captured_plan::objection_to_replay(const world_stamp& at) const {
   if (failure_) {
     error why = failure_;
     why.text = name + " could not be captured again for epoch " + to_string(stamp_.epoch) + ": " + why.text;
+    why.effect = effect::rejected; // the replay, whatever became of the capture
+    why.ticket.reset();
+    why.undefined = nullptr;
     return why;
   }
   if (content_)

@@ -9,8 +9,10 @@
 #include <troupe/collectives/pipeline/plans/capture_session.hpp>
 #include <troupe/collectives/pipeline/plans/plan_steps.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
+#include <troupe/completion/poller/serving_lease.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
@@ -193,6 +195,9 @@ TEST_CASE("a plan that cannot be captured again says why, and a replay on its wa
   CHECK(why.code == errc::cancelled);
   CHECK_THAT(why.text, ContainsSubstring("could not be captured again for epoch 8"));
   CHECK_THAT(why.text, ContainsSubstring("no kernel image"));
+  CHECK(why.effect == effect::rejected);
+  plan->fail({.code = errc::communicator_failed, .effect = effect::unknown_outcome, .text = "rank 1 is lost"});
+  CHECK(plan->objection_to_replay(renewed).effect == effect::rejected); // the replay, whatever became of the capture
 
   outcome_log log;
   for (const auto& one : next.ranks) one->submit(ticket{1}, replay{plan}, 1h, log.make_reply_promise());
@@ -219,6 +224,26 @@ TEST_CASE("a capture waits with the requests of a world that is held, and keeps 
   with.replay_on_all(log, with.plan);
   REQUIRE(with.rig.close());
   CHECK(with.all_hold(6));
+}
+
+TEST_CASE("a capture that succeeds is reported only under the lease of the process (MEM-1)",
+          "[collectives][plans][lease][MEM-1]") {
+  const auto lease = std::make_shared<serving_lease>();
+  lease->begin(rig_epoch, 1h);
+  pipeline_rig rig{1, {.lease = lease}};
+  const auto plan = std::make_shared<captured_plan>([](rank_capture&) {}, plan_options{});
+  const auto session = std::make_shared<capture_session>(
+      plan, rig.ranks, rig_stamp, std::chrono::steady_clock::now() + 60s, std::make_shared<capture_match>(1));
+  rig.ranks[0]->sequence([session](rank_pipeline& self) { session->take_part(self); });
+  rig.settle();
+  const bool is_renewed = GENERATE(true, false);
+  is_renewed ? lease->extend(rig_epoch, boot_clock::now() + 1h) : lease->revoke();
+  session->wait();
+  CHECK(static_cast<bool>(session->lapse()) != is_renewed);
+  if (is_renewed) return;
+  CHECK(session->lapse().effect == effect::unknown_outcome);
+  REQUIRE(session->lapse().undefined);
+  CHECK(session->lapse().undefined->empty()); // a capture writes no memory
 }
 
 TEST_CASE("a launch that fails in a capture is a fault, as any launch that fails", "[collectives][plans]") {
