@@ -180,6 +180,12 @@ public:
   }
   /// Ends the connection as the controller does, which knows of it.
   void cut_off();
+  /// Discards what is on its way.
+  void drop_links() noexcept {
+    if (!connection_) return;
+    connection_->up->drop();
+    connection_->down->drop();
+  }
   /// Breaks the connection. Each end detects this soon, or only by the other's silence.
   void cut();
   void slow_down(nanoseconds span);
@@ -958,6 +964,10 @@ simulated_processes::~simulated_processes() {
   idle_->end(true);
   for (worker& one : ticks_) one.join();
   fibers::current()->run([this] { return unended_ == 0 && controllers_.is_idle(); });
+  // What slow readers have not read yet would reach the controllers when they are gone.
+  for (const auto& one : closing_) one->drop();
+  for (const auto& [number, weak] : connections_)
+    if (const auto one = weak.lock()) one->drop_links();
 }
 
 simulated_controllers::callbacks simulated_processes::make_callbacks() {
@@ -1306,7 +1316,8 @@ void simulated_processes::ask_world(world_request asked, reply_promise reply) {
       const_cast<operand&>(one).memory = handle.as_buffer(); // NOLINT: the parts are not const
     });
   }
-  driver_->ask(std::move(asked), std::move(reply));
+  const auto asker = driver_; // it may end, and another take its place, while it is stopped
+  asker->ask(std::move(asked), std::move(reply));
 }
 
 void simulated_processes::register_memory(const registration_request&, std::shared_ptr<registration_promise> reply) {
