@@ -134,14 +134,17 @@ public:
   [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(options_.blocks * (spans_processes() ? 1 : orders.size()))};
     if (spans_processes()) {
-      bench_rig rig{settings_, with_raw_}; // A process joins its world once.
-      for (std::size_t block = 0; block < options_.blocks; ++block) measure(rig, block, progress);
+      bench_rig rig{settings_, with_raw_};  // A process joins its world once.
+      const auto askers = make_askers(rig); // once: a lane stays with its client until the order has heard of its end
+      for (std::size_t block = 0; block < options_.blocks; ++block) measure(rig, askers, block, progress);
     } else {
       interleave(options_.blocks, orders.size(), [&](std::size_t i, std::size_t block) {
         configuration settings = settings_;
         settings.ordering = orders[i];
         const bool needed = chosen_.empty() || !ways_with(orders[i]).empty();
-        if (std::optional<bench_rig> rig; needed) measure(rig.emplace(settings, with_raw_), block, progress);
+        if (!needed) return;
+        bench_rig rig{settings, with_raw_};
+        measure(rig, make_askers(rig), block, progress);
       });
     }
     if (!session_) return 0;
@@ -174,8 +177,16 @@ private:
     return found;
   }
 
-  /// Measures one block of each chosen way of asking that uses the ordering with which \p rig was made.
-  void measure(bench_rig& rig, std::size_t block, progress_line& progress) {
+  /// Returns one asker for each of ways_with() the ordering of \p rig.
+  [[nodiscard]] std::vector<std::unique_ptr<asker>> make_askers(bench_rig& rig) const {
+    std::vector<std::unique_ptr<asker>> made;
+    for (const chosen_way& one : ways_with(rig.rt.settings().ordering)) made.push_back(one.how->make(rig));
+    return made;
+  }
+
+  /// Measures one block of each chosen way of asking that uses the ordering with which \p rig was made, by \p askers.
+  void measure(bench_rig& rig, const std::vector<std::unique_ptr<asker>>& askers, std::size_t block,
+               progress_line& progress) {
     const ordering order = rig.rt.settings().ordering;
     const std::vector<chosen_way> here = ways_with(order);
     if (!session_ && rig.has_rank_zero()) begin(rig, progress);
@@ -188,8 +199,6 @@ private:
     const auto raw_parts =
         make_sums(allocate_operands(rig.where, raw_memory, sums_bytes(bytes_, 1)), bytes_, 1).front();
 
-    std::vector<std::unique_ptr<asker>> askers;
-    for (const chosen_way& one : here) askers.push_back(one.how->make(rig));
     const std::size_t warm_ups = std::max<std::size_t>(1, options_.iterations / 10);
     std::optional<double> raw_p50;
     if (rig.raw) {
