@@ -137,9 +137,19 @@ public:
     const std::lock_guard lock{mutex_};
     end_ = furthest_;
   }
+  /// Notes what a client was refused, which ends its part of the course.
+  void note(const error& refused) {
+    const std::lock_guard lock{mutex_};
+    refused_ += (refused_.empty() ? "" : "; ") + to_string(refused);
+  }
+  [[nodiscard]] std::string refused() const {
+    const std::lock_guard lock{mutex_};
+    return refused_;
+  }
 
 private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::string refused_;
   std::uint64_t furthest_ = 0;
   std::uint64_t end_ = std::numeric_limits<std::uint64_t>::max();
 };
@@ -157,10 +167,23 @@ struct summed {
 class load {
 public:
   load(world& where, epoch acknowledged, std::uint64_t first, course& with)
-    : thread_{[this, &where, acknowledged, first, &with] { run(where, acknowledged, first, with); }} {}
+    : with_{with}, thread_{[this, &where, acknowledged, first] { run(where, acknowledged, first, with_); }} {}
+  load(const load&) = delete;
+  load& operator=(const load&) = delete;
+  ~load() {
+    with_.end();
+    if (thread_.joinable()) join();
+  }
 
   /// Waits for the end of the course.
   void join() { thread_.join(); }
+  /// Waits until this client has had some sums.
+  void await_some() const {
+    constexpr std::uint64_t some = 50;
+    static_cast<void>(comes_true([&] { return done() > some || !with_.refused().empty(); }, 30s));
+    INFO(with_.refused());
+    REQUIRE(done() > some);
+  }
   [[nodiscard]] const std::vector<summed>& sums() const { return sums_; }
   [[nodiscard]] const std::vector<error>& refused() const { return refused_; }
   [[nodiscard]] std::uint64_t done() const { return done_; }
@@ -196,6 +219,7 @@ private:
         ++done_;
       } catch (const exception& failure) {
         refused_.push_back(failure.why());
+        with.note(failure.why());
       }
     };
     for (; refused_.empty() && with.goes_on(next); ++next) {
@@ -210,6 +234,7 @@ private:
     for (std::size_t i = 0; i < all.size(); ++i) take(all[(next + i) % all.size()]);
   }
 
+  course& with_;
   std::vector<summed> sums_;
   std::vector<error> refused_;
   std::atomic<std::uint64_t> done_{0};
@@ -344,7 +369,7 @@ TEST_CASE("processes join a world under load as planned: no request is refused, 
     scene.sizes.emplace(made.in().epoch(), size);
     firsts.push_back(complete_in(made.in().status()));
     loads.push_back(std::make_unique<load>(made.in(), made.in().epoch(), firsts.back(), all));
-    REQUIRE(comes_true([&] { return loads.back()->done() > 50; }, 30s));
+    loads.back()->await_some();
   }
   all.end();
   for (const auto& one : loads) one->join();
@@ -365,7 +390,7 @@ TEST_CASE("a process that cannot form the prepared epoch leaves the world unharm
   halved_world scene{GENERATE(backend_choice::mock, backend_choice::gloo)};
   course all;
   load one{scene.first.in(), scene.began, 0, all}, other{scene.second.in(), scene.began, 0, all};
-  REQUIRE(comes_true([&] { return one.done() > 50; }, 30s));
+  one.await_some();
   const auto script = std::make_shared<testing::fault_script>();
   script->on(rank{2}).forming(0).fail(errc::communicator_failed);
   configuration settings = scene.settings(2, "2b", 1);
@@ -388,7 +413,7 @@ TEST_CASE("a process that cannot form the prepared epoch leaves the world unharm
   scene.sizes.emplace(newcomer.in().epoch(), 3);
   const std::uint64_t first = complete_in(newcomer.in().status());
   load third{newcomer.in(), newcomer.in().epoch(), first, all};
-  REQUIRE(comes_true([&] { return third.done() > 50; }, 30s));
+  third.await_some();
   all.end();
   for (load* const each : {&one, &other, &third}) each->join();
   check_sums(one, 0, scene.sizes);
@@ -411,7 +436,7 @@ TEST_CASE(
   course all;
   std::vector<std::unique_ptr<load>> loads;
   for (const auto& one : ranks) loads.push_back(std::make_unique<load>(one->in(), began, 0, all));
-  REQUIRE(comes_true([&] { return loads[0]->done() > 50; }, 30s));
+  loads[0]->await_some();
 
   REQUIRE_THROWS_AS(control.leave(0).get(), exception); // the others would get other numbers
   control.leave(2).get();
@@ -446,7 +471,7 @@ TEST_CASE(
     sizes.emplace(made.in().epoch(), 3);
     firsts.push_back(complete_in(made.in().status()));
     taken_over.push_back(std::make_unique<load>(made.in(), made.in().epoch(), firsts.back(), all));
-    REQUIRE(comes_true([&] { return taken_over.back()->done() > 50; }, 30s));
+    taken_over.back()->await_some();
   }
   loads[1]->join();
   before = loads[0]->done();
@@ -737,7 +762,7 @@ TEST_CASE("a world on GPUs changes its ranks as planned, and ends its epoch for 
     const epoch now = ranks[0]->in().epoch();
     std::vector<std::unique_ptr<load>> loads;
     for (const auto& one : ranks) loads.push_back(std::make_unique<load>(one->in(), now, 0, all));
-    REQUIRE(comes_true([&] { return loads.back()->done() > 50; }, 30s));
+    loads.back()->await_some();
     all.end();
     for (const auto& one : loads) one->join();
     for (const auto& one : loads) check_sums(*one, 0, {{now, static_cast<int>(ranks.size())}});
@@ -748,7 +773,7 @@ TEST_CASE("a world on GPUs changes its ranks as planned, and ends its epoch for 
     std::map<epoch, int> sizes{{began, 3}};
     std::vector<std::unique_ptr<load>> loads;
     for (const auto& one : ranks) loads.push_back(std::make_unique<load>(one->in(), began, 0, all));
-    REQUIRE(comes_true([&] { return loads[0]->done() > 50; }, 30s));
+    loads[0]->await_some();
     change(2, [&] { control.leave(2).get(); });
     loads[2]->join();
     ranks.pop_back();
@@ -757,7 +782,7 @@ TEST_CASE("a world on GPUs changes its ranks as planned, and ends its epoch for 
     sizes.emplace(ranks[0]->in().epoch(), 3);
     const std::uint64_t first = complete_in(ranks[2]->in().status());
     load third{ranks[2]->in(), ranks[2]->in().epoch(), first, all};
-    REQUIRE(comes_true([&] { return third.done() > 50; }, 30s));
+    third.await_some();
     all.end();
     for (const std::size_t i : {0U, 1U}) {
       loads[i]->join();
