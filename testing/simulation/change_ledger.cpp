@@ -48,7 +48,8 @@ void change_ledger::answered(number which, const error& why, const world_process
     one.is_open = false;
     for (const world_process& each : now)
       if (each.self && one.named.contains(static_cast<std::uint64_t>(each.pid)))
-        to_.wrong(name + " was answered with success, and " + name_of(each) + " is still rank " + to_string(*each.self));
+        to_.wrong(name + " was answered with success, and " + name_of(each) + " is still rank " +
+                  to_string(*each.self));
     return;
   }
   if (why.effect != effect::unknown_outcome) one.is_open = false;

@@ -74,7 +74,7 @@ private:
   std::vector<change> changes_;
   std::uint64_t controller_ = 0; ///< That has formed the latest epoch.
   epoch latest_{};
-  world_processes before_; ///< The processes when it began.
+  world_processes before_;  ///< The processes when it began.
   std::size_t dropped_ = 0; ///< The changes that were given up since an epoch began.
   bool was_dropped_ = false;
   bool was_quiesced_ = false;

@@ -321,8 +321,7 @@ void draw_departures(prng& chance, scenario& made, const std::vector<fault_kind>
   constexpr std::array askers{change_asker::controller, change_asker::controller, change_asker::driver,
                               change_asker::driver,     change_asker::process,    change_asker::stranger};
   constexpr nanoseconds until_formed = 60ms;
-  const bool has_spares =
-      made.ranks > 2 && made.processes->orphans == orphan_policy::rejoin && !chance.one_in(3);
+  const bool has_spares = made.ranks > 2 && made.processes->orphans == orphan_policy::rejoin && !chance.one_in(3);
   if (has_spares) {
     made.processes->spares = chance.one_in(3) && made.ranks > 3 ? 2 : 1;
     made.processes->counts_attempts = true; // else one that is replaced by a spare is refused

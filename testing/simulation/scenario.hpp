@@ -279,10 +279,10 @@ struct scenario {
   bool stops_busy = false;        ///< Whether the world is stopped after the last request, before all answers.
   std::vector<planned_request> requests{};
   std::vector<planned_fault> faults{};
-  std::vector<planned_credit> credits{};    ///< Only over processes.
-  std::vector<planned_split> splits{};      ///< Only over processes.
+  std::vector<planned_credit> credits{};       ///< Only over processes.
+  std::vector<planned_split> splits{};         ///< Only over processes.
   std::vector<planned_departure> departures{}; ///< Only of draw_changing_scenario().
-  std::optional<process_terms> processes{}; ///< Set: each rank lives in a process of its own.
+  std::optional<process_terms> processes{};    ///< Set: each rank lives in a process of its own.
 };
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
@@ -292,7 +292,8 @@ struct scenario {
                                              int hosts = 0);
 /// Draws a scenario of a world over processes whose ranks change as planned. All requests are sums and barriers in
 /// lanes, which every rank makes, so that the client of a process that joins knows from the number of complete
-/// operations which are next. Faults that let a client miss requests are left out. Others occur at steps of the changes.
+/// operations which are next. Faults that let a client miss requests are left out. Others occur at steps of the
+/// changes.
 [[nodiscard]] scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
                                               int hosts = 0);
 /// Draws a scenario of a world over processes with a controller that stands by, and faults of the one that decides and

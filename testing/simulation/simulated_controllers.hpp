@@ -102,7 +102,7 @@ private:
     number made = 0; ///< The latest server of this controller.
     std::unique_ptr<control_server> server;
     std::shared_ptr<const leader_claim> claim; ///< Its latest.
-    std::optional<std::string> decision; ///< Waits for the store.
+    std::optional<std::string> decision;       ///< Waits for the store.
     time_point stopped_until{};
     time_point cut_off_until{}; ///< From the store.
     std::shared_ptr<machine_clock> clock;

@@ -264,7 +264,7 @@ nanoseconds longest(const scenario& of) {
   if (asks(operation_kind::capture)) all += 3s;
   if (asks(operation_kind::registration)) all += 2 * (most.drain + most.form);
   if (!of.splits.empty()) all += 2 * (most.drain + most.form); // a split waits for its ranks, and for its sub-world
-  all += of.departures.size() * 2s;                             // a join waits for a process
+  all += of.departures.size() * 2s;                            // a join waits for a process
   if (of.processes && of.processes->has_services) all += 2s;   // the time that a controller gives a service
   return all + 1s;
 }

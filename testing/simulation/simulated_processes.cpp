@@ -1262,8 +1262,7 @@ void simulated_processes::note_end(std::uint64_t who) {
 }
 
 void simulated_processes::note_change(const control_event& event, const controller_state& state) {
-  if (event.reason.text.find("without a planned change") != std::string::npos)
-    changes_.given_up(event.reason);
+  if (event.reason.text.find("without a planned change") != std::string::npos) changes_.given_up(event.reason);
   if (std::exchange(phase_, event.phase) == event.phase || event.phase != control_phase::quiescing) return;
   if (state.is_switching()) {
     changes_.stops();
@@ -1511,15 +1510,16 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
   const auto is_vain = [&](const planned_departure& each) {
     return each.is_in_vain && each.where.value() % world_size_of(of_) == place;
   };
-  const bool may_join =
-      of_.processes->spares == 0 && std::ranges::none_of(of_.departures, is_vain);
+  const bool may_join = of_.processes->spares == 0 && std::ranges::none_of(of_.departures, is_vain);
   if (kind == rank_change_kind::join && of.is_in_vain) in_vain_.insert(place);
   log_.note("departure " + std::to_string(of.number) + ": " + std::string{to_string(kind)} + " of place " +
             std::to_string(place) + " or " + asked.host + " is asked for by " +
-            (by_process ? one->name() : by_driver ? driver_->name() : "the controller"));
+            (by_process  ? one->name()
+             : by_driver ? driver_->name()
+                         : "the controller"));
   const auto number = changes_.asked(asked, by_process ? one->group() : 0, controller->state().processes());
-  const auto note = [this, departure = of.number, number, place, may_join, answered = std::move(answered)](const error& why,
-                                                                                    const world_processes& now) {
+  const auto note = [this, departure = of.number, number, place, may_join,
+                     answered = std::move(answered)](const error& why, const world_processes& now) {
     in_vain_.erase(place);
     log_.note("departure " + std::to_string(departure) + ": " + (why ? to_string(why) : "done"));
     changes_.answered(number, why, now, may_join);

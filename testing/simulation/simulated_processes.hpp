@@ -164,11 +164,11 @@ private:
   std::vector<std::shared_ptr<machine_clock>> clocks_; ///< Of the hosts, then those of the controllers.
   std::shared_ptr<launcher> launcher_;                 ///< Null if the processes are started again by another manager.
   std::set<int> wanted_;                               ///< The places for which this rebuild needs a process.
-  std::set<int> asked_;                                ///< The places for which a process starts when the last has ended.
-  std::set<int> in_vain_;                              ///< The places for which no process is started at present.
-  std::vector<planned_fault> awaiting_;                ///< Faults that wait for a step of a planned change.
-  int speaker_ = 0;   ///< The place of the process whose message the controller handles.
-  time_point said_{}; ///< The time at which that message was sent.
+  std::set<int> asked_;                 ///< The places for which a process starts when the last has ended.
+  std::set<int> in_vain_;               ///< The places for which no process is started at present.
+  std::vector<planned_fault> awaiting_; ///< Faults that wait for a step of a planned change.
+  int speaker_ = 0;                     ///< The place of the process whose message the controller handles.
+  time_point said_{};                   ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
   std::shared_ptr<driver> driver_;                      ///< The current or last driver.
   int drivers_ = 0;                                     ///< Number of drivers that were started.

@@ -618,7 +618,7 @@ TEST_CASE("the simulation finds planned changes that nobody has asked for, and t
   };
   CHECK(change(last_left, {0, 1}, [&](auto& to) { std::ignore = to.asked(leave(2, false), 0, every); }).empty());
   CHECK(change(first_left, {1, 2}, [&](auto& to) { std::ignore = to.asked(leave(0, true), 0, every); }).empty());
-  CHECK(change(last_left, {0, 1}, [](auto&) {}).size() == 1);                                          // nobody asks
+  CHECK(change(last_left, {0, 1}, [](auto&) {}).size() == 1); // nobody asks
   CHECK(change(last_left, {0, 1}, [&](auto& to) { std::ignore = to.asked(leave(1, true), 0, every); }).size() == 1);
   CHECK(change(first_left, {1, 2}, [&](auto& to) { std::ignore = to.asked(leave(0, false), 0, every); }).size() == 2);
   CHECK(change(last_left, {0}, [&](auto& to) { std::ignore = to.asked(leave(2, false), 0, every); }).size() == 1);
