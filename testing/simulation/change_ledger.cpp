@@ -101,8 +101,7 @@ void change_ledger::judge_departures(const world_processes& now) {
     renumbers = renumbers || (one.self && std::ranges::none_of(before_, [&](const world_process& each) {
                                 return each.self && each.place == one.place;
                               }));
-  // A process that was to take a place may be lost when nothing can be undone.
-  if (renumbers || was_dropped_) return;
+  if (renumbers) return;
   for (const world_process& one : now) {
     const world_process* const before = find(before_, one.pid);
     if (one.self && before != nullptr && before->self && *before->self != *one.self)
@@ -158,8 +157,10 @@ void change_ledger::hears(std::uint64_t from, const process_message& what) {
 
 void change_ledger::told(std::uint64_t by, epoch of, const unique_id& id, const world_processes& now) {
   auto& known = ids_[of];
+  // The number was chosen by what the members then knew, not those that have joined since.
+  const world_processes& heard = of == latest_ ? before_ : now;
   for (const auto& [process, other] : known) // one that the controller does not hear cannot tell it
-    if (other != id.bytes && (process == by || find(now, static_cast<std::int64_t>(process)) != nullptr))
+    if (other != id.bytes && (process == by || find(heard, static_cast<std::int64_t>(process)) != nullptr))
       return to_.wrong("processes " + std::to_string(process) + " and " + std::to_string(by) +
                        " know two epochs of the number " + to_string(of) + " (EPO-1)");
   known[by] = id.bytes;

@@ -161,7 +161,7 @@ void simulated_controllers::end_server(node& one, bool is_killed) {
 }
 
 void simulated_controllers::note_election(const node& of) {
-  elected_ = of.address;
+  if (std::exchange(elected_, of.address) != of.address) elected_at_ = virtual_now();
   for (const node& other : nodes_) {
     if (other.address == of.address || !other.server || !other.claim) continue;
     const boot_time now{other.clock->since_boot(virtual_now()).time_since_epoch()};
@@ -171,9 +171,9 @@ void simulated_controllers::note_election(const node& of) {
   }
 }
 
-bool simulated_controllers::is_elected(number which) const noexcept {
+time_point simulated_controllers::replaced_at(number which) const noexcept {
   const auto found = std::ranges::find(nodes_, which, &node::made);
-  return found != nodes_.end() && found->address == elected_;
+  return found != nodes_.end() && found->address == elected_ ? time_point::max() : elected_at_;
 }
 
 void simulated_controllers::start(node& one) {

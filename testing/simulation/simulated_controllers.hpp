@@ -63,8 +63,8 @@ public:
   /// Returns the server that was made last; null if it has ended.
   [[nodiscard]] control_server* present() const noexcept;
   [[nodiscard]] control_server* find(number which) const noexcept;
-  /// Returns whether no other controller has been elected since \p which was.
-  [[nodiscard]] bool is_elected(number which) const noexcept;
+  /// Returns when the store has elected another controller than \p which; time_point::max() if it has not.
+  [[nodiscard]] time_point replaced_at(number which) const noexcept;
   /// Returns the number of servers that were made.
   [[nodiscard]] number made() const noexcept { return made_; }
   /// Returns whether nothing here runs any more. It becomes true soon after the end of the run.
@@ -129,6 +129,7 @@ private:
   std::shared_ptr<memory_store_state> store_;
   time_point store_cut_until_{};
   std::size_t elected_ = 0; ///< The address of the controller that the store has elected last.
+  time_point elected_at_{}; ///< When the store has elected that after another one.
   number made_ = 0;
   std::size_t elections_ = 0; ///< The number of processes that stand by or decide.
   bool has_ended_ = false;

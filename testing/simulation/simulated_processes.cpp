@@ -1020,8 +1020,9 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
             note_change(event, state);
             if (event.phase != control_phase::rebuilding) wanted_.clear();
             if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
-            if (event.phase == control_phase::forming && event.epoch != forming_) {
+            if (event.phase == control_phase::forming && (event.epoch != forming_ || formed_by_ != of))
               changes_.begins(of, event.epoch, state.is_switching(), state.processes());
+            if (event.phase == control_phase::forming && event.epoch != forming_) {
               if (state.is_switching()) reach(change_step::switching);
               std::vector<rank> origins;
               for (const world_process& one : state.processes()) {
@@ -1093,7 +1094,7 @@ void simulated_processes::hear(const sender& from, simulated_controllers::number
       speaker_ = from.place;
       said_ = from.sent;
     }
-    if (of_.processes->plans_changes) note_message(from, bytes);
+    if (of_.processes->plans_changes || of_.processes->has_standby) note_message(from, bytes);
     to.hear(peer_id{through}, bytes);
   });
 }
@@ -1281,15 +1282,19 @@ void simulated_processes::note_epoch(std::uint64_t told, epoch of, const unique_
 void simulated_processes::note_message(const sender& from, std::string_view bytes) {
   error why;
   const auto frame = decode_process_frame(bytes, why);
-  if (frame) changes_.hears(from.process, frame->what);
+  if (!frame) return;
+  changes_.hears(from.process, frame->what);
+  if (const auto* const beat = std::get_if<heartbeat>(&frame->what)) beats_[frame->session][beat->number] = from.sent;
 }
 
 void simulated_processes::note_grant(simulated_controllers::number by, std::string_view bytes) {
   error why;
   const auto frame = decode_controller_frame(bytes, why);
   const auto* const granted = frame ? std::get_if<lease_grant>(&frame->what) : nullptr;
-  if (granted != nullptr && !controllers_.is_elected(by))
-    ledger_.wrong("controller " + std::to_string(by) + " grants a lease after another one was elected (MEM-1)");
+  if (granted == nullptr || granted->number == 0) return;
+  if (beats_[frame->session][granted->number] > controllers_.replaced_at(by))
+    ledger_.wrong("controller " + std::to_string(by) +
+                  " grants a lease from after the election of another one (MEM-1)");
 }
 
 void simulated_processes::reach(change_step step) {

@@ -123,7 +123,8 @@ private:
   /// Passes a message through connection \p through to controller \p to.
   void hear(const sender& from, simulated_controllers::number to, std::uint64_t through, std::string_view bytes);
   void note_message(const sender& from, std::string_view bytes);
-  /// Checks a message of controller \p by, if it grants a lease.
+  /// Checks a message of controller \p by, if it grants a lease. The lease counts from a heartbeat: a grant that was
+  /// decided before another controller was elected, and is sent afterwards, prolongs nothing (MEM-1).
   void note_grant(simulated_controllers::number by, std::string_view bytes);
   /// Records what \p event of a controller says about a planned change.
   void note_change(const control_event& event, const controller_state& state);
@@ -167,8 +168,10 @@ private:
   std::set<int> asked_;                 ///< The places for which a process starts when the last has ended.
   std::set<int> in_vain_;               ///< The places for which no process is started at present.
   std::vector<planned_fault> awaiting_; ///< Faults that wait for a step of a planned change.
-  int speaker_ = 0;                     ///< The place of the process whose message the controller handles.
-  time_point said_{};                   ///< The time at which that message was sent.
+  /// When the heartbeats of each session were sent, if there is another controller.
+  std::map<session_id, std::map<std::uint64_t, time_point>> beats_;
+  int speaker_ = 0;   ///< The place of the process whose message the controller handles.
+  time_point said_{}; ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
   std::shared_ptr<driver> driver_;                      ///< The current or last driver.
   int drivers_ = 0;                                     ///< Number of drivers that were started.

@@ -652,6 +652,9 @@ TEST_CASE("the simulation finds changes that are given up or refused without a f
     to.told(11, epoch{2}, one, every);
     to.told(12, epoch{3}, other, every);
     to.told(12, epoch{2}, other, {every.back()}); // the controller hears none of the others
+    to.told(12, epoch{4}, other, every);
+    to.begins(2, epoch{4}, false, {every.front()}); // 12 joins this controller afterwards
+    to.told(10, epoch{4}, one, every);
     to.told(10, epoch{3}, one, every);
   };
   CHECK(find_in_changes(tell).size() == 1);
