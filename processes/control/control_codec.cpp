@@ -134,7 +134,8 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, stop_directive>) {
     each(io, what.why, what.decided);
   } else if constexpr (std::is_same_v<type, join_welcome>) {
-    each(io, what.session, what.heartbeat, what.suspicion, what.is_spare, what.grants_leases, what.has_successors);
+    each(io, what.session, what.heartbeat, what.suspicion, what.is_spare, what.grants_leases, what.has_successors,
+         what.latest);
   } else if constexpr (std::is_same_v<type, formation_directive>) {
     each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
          what.is_on_one_node, what.resume);

@@ -53,7 +53,7 @@ struct join_request {
   int device_count = 0;     ///< Number of devices on its host.
   epoch last_epoch{};       ///< The latest epoch that it was part of. A restarted controller continues from it.
   int last_size = 0;        ///< The number of ranks of that epoch.
-  epoch prepared{};         ///< The latest epoch that it has prepared. Its number is not used again, begun or not.
+  epoch prepared{};         ///< The latest epoch that it has prepared or heard of. Its number is not used again.
   nanoseconds last_lease{}; ///< How long its latest lease was granted for. It has given it up (MEM-1).
   /// The epoch that it goes on to serve under its lease, which it has not given up then: see lease_grant::outlasts. 0:
   /// none.
@@ -128,6 +128,7 @@ struct join_welcome {
   bool grants_leases = false; ///< Whether the process serves only while it has been sent a lease_grant.
   /// Whether another controller takes over when this one is lost: its members wait for it.
   bool has_successors = false;
+  epoch latest{}; ///< The latest epoch that the controller knows: see join_request::prepared.
 };
 /// Controller → rank of epoch `of`: it may serve in this epoch for `length` after it has sent the heartbeat `number`,
 /// or, if that is 0, its join_request. Only the process's own clock measures that, so no clocks are compared (MEM-1).

@@ -133,7 +133,8 @@ control_effects controller_state::on_join(session_id from, const join_request& a
                                                            .suspicion = terms_.suspicion,
                                                            .is_spare = newcomer.spare,
                                                            .grants_leases = true,
-                                                           .has_successors = terms_.has_successors}});
+                                                           .has_successors = terms_.has_successors,
+                                                           .latest = latest_epoch()}});
   if (asked.kept != epoch{}) // it serves an epoch that does not go on
     out.emplace_back(control_effect::send{
         from, failure_directive{
@@ -529,6 +530,7 @@ void controller_state::note_past(const join_request& asked) {
   tried_ = std::max(tried_, asked.prepared);
   if (epoch_ != epoch{0}) return; // it knows better
   if (asked.last_epoch == epoch{0}) {
+    had_epochs_ = had_epochs_ || asked.prepared != epoch{0};
     if (asked.attempt > 0 && !asked.spare) replaced_.insert(describe(asked.who));
     return;
   }
@@ -606,6 +608,7 @@ void controller_state::advance(running_time now, control_effects& out) {
                                real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
   // A rank of the former epoch may have been started to stand by.
   if (phase_ != control_phase::gathering || is_former_world) fill_places(now);
+  if (phase_ == control_phase::rebuilding && !planned_) keep_needed_leavers(out);
   const auto free = free_places();
   if (phase_ == control_phase::serving) {
     const bool can_grow = terms_.world_size - static_cast<int>(free.size()) > ranks_;
@@ -615,6 +618,8 @@ void controller_state::advance(running_time now, control_effects& out) {
     return;
   }
   if (now < not_before_ || is_lease_running() || lacks_majority()) return;
+  // A world whose ranks may still return, and know its commits, does not begin anew with those that stood by.
+  if (phase_ == control_phase::gathering && had_epochs_ && returned_.empty() && now < due_) return;
   if (planned_) return begin_epoch(now, out);
   const int present = terms_.world_size - static_cast<int>(free.size());
   const bool may_shrink =
@@ -805,10 +810,15 @@ error controller_state::objection_to_departure(const std::set<session_id>& leave
   members before = members_;
   for (const session_id one : leavers) members_.at(one).leaving = true;
   fill_places(now);
-  std::map<int, std::optional<rank>> after; // the present ranks of those that remain, by place
+  error why = objection_to_the_rest(renumbers);
+  members_ = std::move(before);
+  return why;
+}
+
+error controller_state::objection_to_the_rest(bool renumbers) const {
+  std::map<int, std::optional<rank>> after; // the present ranks, by place
   for (const auto& [session, one] : members_)
     if (!one.spare && !one.leaving) after.emplace(*one.place, one.self);
-  members_ = std::move(before);
   const int count = static_cast<int>(after.size());
   if (count == 0) return no("no rank would remain: stop the world, or start processes elsewhere that stand by first");
   if (!recovery_.suffices(count, terms_.world_size))
@@ -816,10 +826,20 @@ error controller_state::objection_to_departure(const std::set<session_id>& leave
               " ranks, which its policy does not allow: start processes that stand by (TROUPE_SPARE=1) first");
   int next = 0;
   for (const auto& [place, self] : after)
-    if (const rank number{next++}; self && *self != number && !renumbers)
+    if (const rank number{next++}; self && number < *self && !renumbers)
       return no("rank " + to_string(*self) + " would become rank " + to_string(number) +
                 ": let the last ranks leave, start processes that stand by, or allow other numbers (--renumber)");
   return {};
+}
+
+bool controller_state::keep_needed_leavers(control_effects& out) {
+  const auto removes = [](const asked_change& one) { return !one.leavers.empty(); };
+  if (std::ranges::none_of(asked_, removes)) return false;
+  error why = objection_to_the_rest(std::ranges::any_of(asked_, &asked_change::renumbers));
+  if (!why) return false;
+  why.text = "a process that was to take the place of one that leaves is lost: " + why.text;
+  keep_leavers(std::move(why), out);
+  return true;
 }
 
 error controller_state::objection_to(const rank_change& asked, std::optional<session_id> asker, asked_change& made,
@@ -875,7 +895,8 @@ void controller_state::begin_change(change_id id, std::optional<session_id> aske
     delayed_.push_back({id, asker, asked});
     return;
   }
-  asked_change made{.id = id, .kind = asked.kind, .due = later(now, terms_.gather)};
+  asked_change made{
+      .id = id, .kind = asked.kind, .renumbers = removes && asked.renumbers, .due = later(now, terms_.gather)};
   error why = objection_to(asked, asker, made, now);
   if (why || asked.kind == rank_change_kind::none) {
     out.emplace_back(control_effect::changed{id, std::move(why)});
@@ -947,9 +968,7 @@ void controller_state::change_ranks(running_time now, control_effects& out) {
   std::map<int, session_id> by_place;
   for (const auto& [session, one] : members_)
     if (!one.spare && !one.leaving) by_place.emplace(*one.place, session);
-  const int next_ranks = static_cast<int>(by_place.size());
-  if (!recovery_.suffices(next_ranks, terms_.world_size))
-    return keep_leavers(no("only " + std::to_string(next_ranks) + " ranks would remain now"), out);
+  if (keep_needed_leavers(out)) return;
   if (!can_plan(by_place.size())) return quiesce(now, out);
   if (now < next_change_ || is_lease_running()) return;
   const epoch latest = latest_epoch();
@@ -979,6 +998,7 @@ void controller_state::note_step(session_id from, running_time now, control_effe
     if (planned_->reported.size() < planned_->ranks.size()) return;
     return hold(now, out);
   }
+  if (waits_for_order_) return; // a report for an attempt that was given up has counted; drivers hold once
   const auto is_missing = [&](const auto& one) { return one.second.self && !planned_->reported.contains(one.first); };
   if (std::ranges::any_of(members_, is_missing)) return;
   waits_for_order_ = true;
@@ -1101,7 +1121,7 @@ void controller_state::remove_finished(members::iterator which, running_time now
   const bool was_serving = which->second.self && phase_ == control_phase::serving;
   const bool was_needed =
       which->second.self && (phase_ == control_phase::forming || phase_ == control_phase::quiescing);
-  some_done_ = some_done_ || which->second.worked;
+  some_done_ = some_done_ || (which->second.worked && !which->second.leaving); // one that leaves has not finished
   const bool nobody_works =
       (phase_ == control_phase::rebuilding || was_needed) && some_done_ &&
       std::ranges::none_of(members_, [&](const auto& one) { return one.first != which->first && one.second.worked; });

@@ -227,6 +227,7 @@ private:
     change_id id = 0;
     rank_change_kind kind{};
     std::set<session_id> leavers{}; ///< The processes that leave.
+    bool renumbers = false;         ///< Whether it allows other numbers of the ranks that stay.
     int place = 0;                  ///< Of the process that joins.
     running_time due{};             ///< By when it has joined.
   };
@@ -336,6 +337,11 @@ private:
                                    running_time now);
   /// Returns why the world cannot go on without \p leavers, or errc::none.
   [[nodiscard]] error objection_to_departure(const std::set<session_id>& leavers, bool renumbers, running_time now);
+  /// Returns why the world cannot go on with the processes that have places and do not leave, or errc::none.
+  [[nodiscard]] error objection_to_the_rest(bool renumbers) const;
+  /// Keeps the ranks that are to leave if processes that were to take their places were lost meanwhile, so that the
+  /// world cannot go on without them. Returns whether it does.
+  bool keep_needed_leavers(control_effects& out);
   /// Ends the processes that are to leave, once they are no ranks any more.
   void dismiss_leavers(control_effects& out) const;
   /// Answers the changes that are done.
@@ -428,6 +434,7 @@ private:
   std::set<std::string> replaced_; ///< Those that their manager has started in the place of one that had ended.
   epoch former_epoch_{};           ///< The latest epoch that `returned_` know.
   int former_size_ = 0;            ///< Its number of ranks.
+  bool had_epochs_ = false;        ///< A process that was no rank has told of an epoch of a former controller.
   nanoseconds longest_lease_{};    ///< That they have been granted.
   /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not
   /// mean that its process has.

@@ -56,6 +56,10 @@ process_message process_session::introduce() {
   return who_;
 }
 
+void process_session::admitted() {
+  who_.prepared = std::max(who_.prepared, latest_epoch()); // it may never be a rank, and outlive all that were
+}
+
 void process_session::hear(controller_message& what) {
   std::visit(overloaded{
                  [&](const id_wanted& wanted) {
@@ -71,6 +75,7 @@ void process_session::hear(controller_message& what) {
                  },
                  [&](const commits_wanted& wanted) {
                    serves_ = {};
+                   who_.prepared = std::max(who_.prepared, wanted.of);
                    services_.deliver({wanted});
                  },
                  [&](formation_directive& directive) {
@@ -104,7 +109,7 @@ void process_session::hear(controller_message& what) {
                    release_held(true);
                  },
                  [&](prepare_directive& directive) {
-                   who_.prepared = directive.of;
+                   who_.prepared = std::max(who_.prepared, directive.of);
                    services_.deliver({std::move(directive)});
                  },
                  [&](const hold_directive& directive) { services_.deliver({directive}); },

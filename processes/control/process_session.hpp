@@ -71,6 +71,7 @@ public:
 
 private:
   process_message introduce() override;
+  void admitted() override;
   void hear(controller_message& what) override;
   /// Applies the controller's decisions about this rank's requests in epoch \p of. Returns whether they could be read.
   bool follow(std::unique_lock<std::mutex>& lock, epoch of, std::string_view decided) override;

@@ -316,6 +316,50 @@ void draw_times(scenario& made, const std::vector<fault_kind>& kinds) {
     }
 }
 
+/// Draws planned changes, some of which follow each other closely, and faults at their steps.
+void draw_departures(prng& chance, scenario& made, const std::vector<fault_kind>& kinds) {
+  constexpr std::array askers{change_asker::controller, change_asker::controller, change_asker::driver,
+                              change_asker::driver,     change_asker::process,    change_asker::stranger};
+  constexpr nanoseconds until_formed = 60ms;
+  const bool has_spares = made.ranks > 2 && made.processes->orphans == orphan_policy::rejoin && !chance.one_in(3);
+  if (has_spares) {
+    made.processes->spares = chance.one_in(3) && made.ranks > 3 ? 2 : 1;
+    made.processes->counts_attempts = true; // else one that is replaced by a spare is refused
+  }
+  for (std::size_t i = 0, count = 1 + chance.below(4); i < count; ++i) {
+    const bool follows = i > 0 && chance.one_in(2);
+    planned_departure one{.number = i,
+                          .at = follows ? made.departures.back().at + chance.within(10ms)
+                                        : until_formed + chance.within(made.length),
+                          .where = draw_rank(chance, made.ranks),
+                          .is_drain = chance.one_in(4),
+                          .by = askers[chance.below(askers.size())],
+                          .renumbers = !chance.one_in(3)};
+    if (!chance.one_in(4)) one.span = chance.one_in(3) ? 0ns : chance.within(200ms);
+    one.is_in_vain = chance.one_in(5);
+    made.departures.push_back(one);
+  }
+  std::vector<fault_kind> own;
+  std::ranges::copy_if(kinds, std::back_inserter(own), [&](fault_kind one) {
+    return one == fault_kind::killed_process || one == fault_kind::cut_link || one == fault_kind::ended_actor ||
+           one == fault_kind::partition ||
+           (one == fault_kind::lost_controller && made.processes->orphans == orphan_policy::rejoin);
+  });
+  if (own.empty() || chance.one_in(3)) return;
+  constexpr std::array steps{change_step::preparing, change_step::stopping, change_step::switching};
+  std::size_t next = 0; // numbers of faults stay unique
+  for (const planned_fault& one : made.faults) next = std::max(next, one.number + 1);
+  for (std::size_t i = 0, count = 1 + chance.below(3); i < count; ++i) {
+    made.faults.push_back({.number = next++,
+                           .kind = own[chance.below(own.size())],
+                           .at = chance.one_in(2) ? 0ns : chance.within(20ms),
+                           .where = draw_rank(chance, made.ranks),
+                           .span = 20ms + chance.within(400ms),
+                           .during = steps[chance.below(steps.size())]});
+    ++made.recovery.rebuilds;
+  }
+}
+
 } // namespace
 
 std::string_view to_string(fault_kind kind) noexcept {
@@ -486,12 +530,7 @@ scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector
     one.source.reset();
     one.gives_back = false;
   }
-  const std::size_t leaves = 1 + chance.below(3);
-  for (std::size_t i = 0; i < leaves; ++i)
-    made.leaves.push_back({.number = i,
-                           .at = chance.within(made.length),
-                           .where = draw_rank(chance, made.ranks),
-                           .span = chance.within(200ms)});
+  draw_departures(chance, made, kinds);
   return made;
 }
 

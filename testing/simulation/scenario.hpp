@@ -119,6 +119,13 @@ inline constexpr std::array process_fault_kinds{fault_kind::withheld,
 [[nodiscard]] std::vector<fault_kind> parse_fault_kinds(std::string_view names,
                                                         std::span<const fault_kind> kinds = all_fault_kinds);
 
+/// The steps of a planned change that a fault may wait for (docs/design/0117-planned-change.md).
+enum class change_step : std::uint8_t {
+  preparing, ///< A process is told to form the next epoch.
+  stopping,  ///< The order is held, and the ranks finish what was released.
+  switching, ///< The next epoch begins.
+};
+
 struct planned_fault {
   std::size_t number = 0; ///< Identifies the fault.
   fault_kind kind{};
@@ -128,6 +135,9 @@ struct planned_fault {
   /// For a suspended host or a stopped controller: its machine is suspended, whose steady clock stands still.
   bool stops_clock = false;
   std::int64_t drift_ppm = 0; ///< For a drift: by at most how many millionths each clock is too fast or too slow.
+  /// For a fault of a process or of the controller: it occurs `at` after the next planned change has
+  /// reached this step.
+  std::optional<change_step> during{};
 };
 
 enum class operation_kind : std::uint8_t {
@@ -204,12 +214,25 @@ struct planned_split {
   nanoseconds jitter{};
 };
 
-/// A planned change of a world over processes: the process of a rank leaves it, and is asked for again.
-struct planned_leave {
+/// Who asks for a planned change.
+enum class change_asker : std::uint8_t {
+  controller, ///< The program of the controller.
+  driver,
+  process, ///< The process of the rank that leaves, or of a rank of the host that is drained.
+  stranger ///< A peer that has not been admitted. Nothing may change (SEC-2).
+};
+
+/// A planned change of a world over processes: a process leaves it, or all of a host, and one is asked for again.
+struct planned_departure {
   std::size_t number = 0; ///< Identifies it.
   nanoseconds at{};
-  rank where{};       ///< The rank, as numbered in the first epoch.
-  nanoseconds span{}; ///< The time from the leave until a process is asked for.
+  rank where{};          ///< The rank, as numbered in the first epoch, whose place is meant, or whose host.
+  bool is_drain = false; ///< Whether all processes of the host leave.
+  change_asker by{};
+  bool renumbers = true; ///< Whether it allows other numbers of the ranks that stay.
+  /// The time from the departure until a process is asked for. Empty: none is asked for.
+  std::optional<nanoseconds> span{};
+  bool is_in_vain = false; ///< No process is started then.
 };
 
 /// The time limits of a run. They are far shorter than in production, so that a run ends soon.
@@ -239,6 +262,7 @@ struct process_terms {
   /// one_shot_bytes of all processes: kernels where all ranks of an epoch have one order service.
   std::size_t one_shot_bytes = 0;
   bool plans_changes = false; ///< control.planned_changes of all processes.
+  int spares = 0;             ///< So many of the processes, the last ones, stand by at first.
   bool has_standby = false;   ///< Whether there are two controllers with a store, one of which stands by.
 };
 
@@ -255,10 +279,10 @@ struct scenario {
   bool stops_busy = false;        ///< Whether the world is stopped after the last request, before all answers.
   std::vector<planned_request> requests{};
   std::vector<planned_fault> faults{};
-  std::vector<planned_credit> credits{};    ///< Only over processes.
-  std::vector<planned_split> splits{};      ///< Only over processes.
-  std::vector<planned_leave> leaves{};      ///< Only of draw_changing_scenario().
-  std::optional<process_terms> processes{}; ///< Set: each rank lives in a process of its own.
+  std::vector<planned_credit> credits{};       ///< Only over processes.
+  std::vector<planned_split> splits{};         ///< Only over processes.
+  std::vector<planned_departure> departures{}; ///< Only of draw_changing_scenario().
+  std::optional<process_terms> processes{};    ///< Set: each rank lives in a process of its own.
 };
 
 [[nodiscard]] scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds);
@@ -268,7 +292,8 @@ struct scenario {
                                              int hosts = 0);
 /// Draws a scenario of a world over processes whose ranks change as planned. All requests are sums and barriers in
 /// lanes, which every rank makes, so that the client of a process that joins knows from the number of complete
-/// operations which are next. Faults that let a client miss requests are left out.
+/// operations which are next. Faults that let a client miss requests are left out. Others occur at steps of the
+/// changes.
 [[nodiscard]] scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
                                               int hosts = 0);
 /// Draws a scenario of a world over processes with a controller that stands by, and faults of the one that decides and
@@ -278,6 +303,10 @@ struct scenario {
                                              int hosts = 0);
 /// Returns whether \p fault may bring another controller.
 [[nodiscard]] bool may_replace_controller(const scenario& of, const planned_fault& fault) noexcept;
+/// Returns the number of ranks that the world is to have.
+[[nodiscard]] inline int world_size_of(const scenario& of) noexcept {
+  return of.ranks - (of.processes ? of.processes->spares : 0);
+}
 /// Returns the host of the process that is started as \p place, and the number of hosts.
 [[nodiscard]] int host_of(const scenario& of, int place) noexcept;
 [[nodiscard]] inline int host_count(const scenario& of) noexcept {

@@ -43,7 +43,11 @@ public:
     : above_{above}, of_{of}, chance_{chance}, store_{above.store_} {}
 
   [[nodiscard]] std::optional<store_claim> campaign(const std::string& leader, nanoseconds length) override {
-    return ask([&] { return store_.campaign(leader, length); });
+    return ask([&] {
+      auto claim = store_.campaign(leader, length);
+      if (claim) above_.note_election(of_);
+      return claim;
+    });
   }
   [[nodiscard]] bool renew(const store_claim& claim) override {
     return ask([&] { return store_.renew(claim); });
@@ -156,6 +160,22 @@ void simulated_controllers::end_server(node& one, bool is_killed) {
   if (gone) with_.gone(one.made, is_killed);
 }
 
+void simulated_controllers::note_election(const node& of) {
+  if (std::exchange(elected_, of.address) != of.address) elected_at_ = virtual_now();
+  for (const node& other : nodes_) {
+    if (other.address == of.address || !other.server || !other.claim) continue;
+    const boot_time now{other.clock->since_boot(virtual_now()).time_since_epoch()};
+    if (!other.claim->is_lost(now))
+      with_.wrong("controller " + std::to_string(of.address) + " is elected while the claim of controller " +
+                  std::to_string(other.address) + " is valid by its own clock (MEM-1)");
+  }
+}
+
+time_point simulated_controllers::replaced_at(number which) const noexcept {
+  const auto found = std::ranges::find(nodes_, which, &node::made);
+  return found != nodes_.end() && found->address == elected_ ? time_point::max() : elected_at_;
+}
+
 void simulated_controllers::start(node& one) {
   log_.note("controller " + std::to_string(one.address) + " starts");
   one.is_alive = true;
@@ -203,6 +223,7 @@ void simulated_controllers::lead(node& one, std::uint64_t life, const std::share
   if (found && found->is_over) return claim->resign();
   log_.note("controller " + std::to_string(one.address) + " is elected");
   one.decision.reset();
+  one.claim = claim;
   one.made = ++made_;
   one.server = with_.make(one.made, {.ended = [this](const error&) { has_ended_ = true; },
                                      .decide = [&one](const control_record& what) { one.decision = encode(what); },

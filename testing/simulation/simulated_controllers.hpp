@@ -36,6 +36,7 @@ public:
     std::function<void(control_server& made)> begun;
     /// Called when one has ended. \p is_killed: its connections break; else it has closed them.
     std::function<void(number gone, bool is_killed)> gone;
+    std::function<void(const std::string& what)> wrong;                  ///< Reports a broken promise.
     std::function<bool()> is_over;                                       ///< Returns whether the run has ended.
     std::function<void(nanoseconds delay, std::function<void()>)> later; ///< Calls a function in a fiber of nobody.
   };
@@ -62,6 +63,8 @@ public:
   /// Returns the server that was made last; null if it has ended.
   [[nodiscard]] control_server* present() const noexcept;
   [[nodiscard]] control_server* find(number which) const noexcept;
+  /// Returns when the store has elected another controller than \p which; time_point::max() if it has not.
+  [[nodiscard]] time_point replaced_at(number which) const noexcept;
   /// Returns the number of servers that were made.
   [[nodiscard]] number made() const noexcept { return made_; }
   /// Returns whether nothing here runs any more. It becomes true soon after the end of the run.
@@ -98,7 +101,8 @@ private:
     bool is_alive = false;
     number made = 0; ///< The latest server of this controller.
     std::unique_ptr<control_server> server;
-    std::optional<std::string> decision; ///< Waits for the store.
+    std::shared_ptr<const leader_claim> claim; ///< Its latest.
+    std::optional<std::string> decision;       ///< Waits for the store.
     time_point stopped_until{};
     time_point cut_off_until{}; ///< From the store.
     std::shared_ptr<machine_clock> clock;
@@ -108,6 +112,8 @@ private:
   /// Returns the one that decides, else the one that has last.
   [[nodiscard]] node& struck();
   void await_running(const node& one) const;
+  /// Checks that no other claim is valid when the store elects \p of (MEM-1).
+  void note_election(const node& of);
   [[nodiscard]] bool lives(const node& one, std::uint64_t life) const { return one.life == life && one.is_alive; }
   void start(node& one);
   void run_elections(node& one, std::uint64_t life);
@@ -122,6 +128,8 @@ private:
   std::shared_ptr<machine_clock> store_clock_;
   std::shared_ptr<memory_store_state> store_;
   time_point store_cut_until_{};
+  std::size_t elected_ = 0; ///< The address of the controller that the store has elected last.
+  time_point elected_at_{}; ///< When the store has elected that after another one.
   number made_ = 0;
   std::size_t elections_ = 0; ///< The number of processes that stand by or decide.
   bool has_ended_ = false;

@@ -73,7 +73,7 @@ simulated_deployment::simulated_deployment(const scenario& of, simulated_machine
   for (const planned_fault& one : of.faults) begin([this, &one] { raise(one); });
   for (const planned_credit& one : of.credits) begin([this, &one] { ask_credit(one); });
   for (const planned_split& one : of.splits) begin([this, &one] { use_sub_world(one); });
-  for (const planned_leave& one : of.leaves) begin([this, &one] { change(one); });
+  for (const planned_departure& one : of.departures) begin([this, &one] { depart(one); });
 }
 
 simulated_deployment::~simulated_deployment() {
@@ -154,26 +154,25 @@ epoch simulated_deployment::epoch_of(const planned_request& what) {
   return epochs_[what.number] = now.phase == world_phase::ready ? now.epoch : epoch{0};
 }
 
-void simulated_deployment::change(const planned_leave& one) {
-  constexpr int most_joins = 3; // a process that has left may not have ended when another one is asked for
+void simulated_deployment::depart(const planned_departure& one) {
   wait_until(began_ + one.at);
   const auto ask = [&](rank_change_kind kind) {
+    const std::string name = std::string{to_string(kind)} + " " + std::to_string(one.number);
     const auto answer = std::make_shared<std::optional<errc>>();
-    auto held = std::make_shared<bool>(); // by the controller, until it answers or is killed
-    const std::weak_ptr<bool> open = held;
-    where_.change({.kind = kind, .place = one.where.value(), .renumbers = true},
-                  [answer, held = std::move(held)](const error& why) { *answer = why.code; });
+    const auto is_open = where_.change(one, kind, [answer, name, to = &ledger_](const error& why) {
+      if (*answer) to->doubled(name);
+      *answer = why.code;
+    });
+    const auto is_waiting = [&] { return !*answer && is_open && is_open() && !where_.has_ended(); };
     const time_point latest = virtual_now() + longest(of_);
-    const auto is_waiting = [&] { return !*answer && !open.expired() && !where_.has_ended(); };
     while (is_waiting() && virtual_now() < latest) fibers::current()->sleep(1ms);
-    if (is_waiting())
-      ledger_.stuck("a " + std::string{to_string(kind)} + " of place " + to_string(one.where) + " was not answered");
+    if (is_waiting()) ledger_.stuck(name + " was not answered");
     return answer->value_or(errc::stopping);
   };
-  if (ask(rank_change_kind::leave) != errc::none) return;
-  fibers::current()->sleep(one.span);
-  for (int i = 0; i < most_joins && ask(rank_change_kind::join) == errc::deadline_exceeded; ++i) {
-  }
+  const errc left = ask(one.is_drain ? rank_change_kind::drain : rank_change_kind::leave);
+  if (left != errc::none || !one.span) return;
+  fibers::current()->sleep(*one.span);
+  static_cast<void>(ask(rank_change_kind::join));
 }
 
 void simulated_deployment::catch_up(std::size_t lane, rank self, epoch now) {
@@ -204,6 +203,10 @@ void simulated_deployment::catch_up(std::size_t lane, rank self, epoch now) {
 void simulated_deployment::raise(const planned_fault& one) {
   const device_id device{one.where.value()};
   const std::size_t lane = one.number % of_.lanes;
+  if (one.during) {
+    faults_.count(one);
+    return where_.strike(one);
+  }
   wait_until(began_ + one.at);
   switch (one.kind) {
     case fault_kind::device:
@@ -261,6 +264,7 @@ nanoseconds longest(const scenario& of) {
   if (asks(operation_kind::capture)) all += 3s;
   if (asks(operation_kind::registration)) all += 2 * (most.drain + most.form);
   if (!of.splits.empty()) all += 2 * (most.drain + most.form); // a split waits for its ranks, and for its sub-world
+  all += of.departures.size() * 2s;                            // a join waits for a process
   if (of.processes && of.processes->has_services) all += 2s;   // the time that a controller gives a service
   return all + 1s;
 }

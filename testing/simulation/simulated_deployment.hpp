@@ -96,7 +96,7 @@ private:
   /// succeeded.
   [[nodiscard]] bool has_committed(const planned_request& what, rank self) const;
   /// Lets the process of a rank leave as planned, and asks for another one.
-  void change(const planned_leave& one);
+  void depart(const planned_departure& one);
   /// Lets the client of \p self, whose process has joined by a planned change, make the requests of \p lane that the
   /// others have made before, and that wait for it: those behind the complete ones. Call it before its own request in
   /// epoch \p now.

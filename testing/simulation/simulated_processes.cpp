@@ -2,6 +2,7 @@
 #include <troupe/collectives/backend/one_shot/one_shot_backend.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_local_meeting.hpp>
 #include <troupe/collectives/operation/extents.hpp>
+#include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/control/host_session.hpp>
 #include <troupe/processes/control/process_session.hpp>
@@ -15,6 +16,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -47,7 +49,7 @@ constexpr wait_profile ring_wait{.spin = 0ns, .nap = 500us};
 
 controller_terms controller_terms_of(const scenario& of) {
   return {
-      .world_size = of.ranks,
+      .world_size = world_size_of(of),
       .recovery = of.recovery,
       .heartbeat = 25ms,
       .suspicion = 150ms,
@@ -363,10 +365,11 @@ void simulated_processes::connected::connect() {
 void simulated_processes::connected::send(std::string bytes) {
   if (has_ended() || !connection_) return;
   const std::size_t size_bytes = bytes.size();
-  const bool is_read = connection_->up->put([above = &above_, place = place_or_none(), to = connection_->controller,
-                                             number = connection_->number, bytes = std::move(bytes),
-                                             sent = virtual_now()] { above->hear(place, to, number, bytes, sent); },
-                                            size_bytes);
+  const bool is_read = connection_->up->put(
+      [above = &above_, from = sender{.place = place_or_none(), .process = group_, .sent = virtual_now()},
+       to = connection_->controller, number = connection_->number,
+       bytes = std::move(bytes)] { above->hear(from, to, number, bytes); },
+      size_bytes);
   if (!is_read) give_up();
 }
 
@@ -430,6 +433,10 @@ public:
   [[nodiscard]] simulated_world* enter() const;
   [[nodiscard]] simulated_world* world() const { return *is_dead_ ? nullptr : world_.get(); }
   [[nodiscard]] bool is_ready_in(epoch of) const;
+  void change(const rank_change& asked, std::shared_ptr<value_promise<world_processes>> reply) {
+    const fibers::group_scope in_group{group_};
+    link_->change(asked, std::move(reply));
+  }
   [[nodiscard]] bool is_over() const { return *is_dead_ || !world_ || world_->is_over(); }
   [[nodiscard]] int place() const noexcept { return place_; }
   [[nodiscard]] process_identity who() const {
@@ -472,11 +479,17 @@ private:
   void hear(controller_directive what) {
     if (const auto* const directive = std::get_if<formation_directive>(&what.what)) {
       prepared_ = directive->of; // another controller may begin below what the former one has prepared
+      above_.note_epoch(group_, directive->of, directive->id);
+      above_.changes_.directed(group_, directive->of);
       meetings_->note_node(directive->id, directive->is_on_one_node);
       if (directive->is_on_one_node && above_.of_.processes->one_shot_bytes > 0)
         above_.log_.note(name() + " forms with one-shot kernels");
     }
-    if (const auto* const ahead = std::get_if<prepare_directive>(&what.what)) prepared_ = ahead->of;
+    if (const auto* const ahead = std::get_if<prepare_directive>(&what.what)) {
+      prepared_ = ahead->of;
+      above_.note_epoch(group_, ahead->of, ahead->id);
+      above_.reach(change_step::preparing);
+    }
     if (simulated_world* const mine = world()) mine->tell(std::move(what));
   }
   /// Ends the process soon, because the controller has removed it from the world.
@@ -546,17 +559,19 @@ void simulated_processes::process::begin() {
   session_services session = session_with(machine_->services.time);
   session.patience = 1s;
   session.ends_with_controller = above_.of_.processes->orphans == orphan_policy::leave;
+  const bool is_spare = place_ >= world_size_of(above_.of_);
   link_ =
       std::make_shared<process_session>(std::move(session),
                                         join_request{.who = who(),
                                                      .facts = {{std::string{fact_of_planned_changes},
                                                                 above_.of_.processes->plans_changes ? "yes" : "no"}},
-                                                     .place = place_,
+                                                     .place = is_spare ? std::nullopt : std::optional{place_},
+                                                     .spare = is_spare,
                                                      .attempt = above_.of_.processes->counts_attempts ? attempt_ : 0},
                                         services());
   world_plan plan = make_plan(terms, *machine_, std::make_shared<world_status>(), above_.faults_);
-  plan.world_size = above_.of_.ranks;
-  plan.locals.front().self = rank{place_};
+  plan.world_size = world_size_of(above_.of_);
+  plan.locals.front().self = rank{place_ % plan.world_size};
   // A communicator knows its epoch and its process.
   plan.backend = make_faulty_backend(
       with_one_shot_kernels(make_mock_backend(), {.enabled = above_.of_.processes->one_shot_bytes > 0,
@@ -588,7 +603,7 @@ void simulated_processes::process::live() {
     if (link_->tick() && !is_searching_) connect(); // it joins threads that have read rings
     fibers::current()->sleep(look_every);
   }
-  above_.ledger_.ended(group_);
+  above_.note_end(group_);
   if (!*is_dead_) {
     const bool has_failed = world_->latest().phase == world_phase::failed;
     link_->await_farewell(farewell);
@@ -609,7 +624,7 @@ void simulated_processes::process::kill(bool loses, const launch::exit_status& h
   *is_dead_ = true;
   above_.log_.note(name() + " is killed");
   fibers::current()->resume(group_);
-  above_.ledger_.ended(group_);
+  above_.note_end(group_);
   above_.ledger_.died(rank{place_});
   disconnect(loses);
   above_.ended(*this, how);
@@ -618,7 +633,7 @@ void simulated_processes::process::kill(bool loses, const launch::exit_status& h
 
 void simulated_processes::process::removed() {
   if (std::exchange(is_removed_, true)) return;
-  above_.ledger_.ended(group_); // it can tell nobody any more
+  above_.note_end(group_); // it can tell nobody any more
   end_after(10);
 }
 
@@ -664,6 +679,10 @@ public:
   void ask(world_request asked, reply_promise reply) {
     await_awake();
     link_->ask(std::move(asked), std::move(reply));
+  }
+  void change(const rank_change& asked, std::shared_ptr<value_promise<world_processes>> reply) {
+    const fibers::group_scope in_group{group_};
+    link_->change(asked, std::move(reply));
   }
   /// Ends it. Pending requests are answered with an unknown outcome. If \p loses, messages in transit do not arrive.
   void end(bool loses) {
@@ -922,6 +941,7 @@ simulated_processes::simulated_processes(const scenario& of, simulated_machine& 
     faults_{std::move(faults)},
     meetings_{std::make_shared<one_shot_local_place>()},
     ledger_{ledger},
+    changes_{of, ledger},
     log_{log},
     chance_{mix(of.seed, 18)},
     driver_chance_{mix(of.seed, 21)},
@@ -987,6 +1007,7 @@ simulated_controllers::callbacks simulated_processes::make_callbacks() {
                   if (const auto end = one.lock(); end && end->controller() == gone) ends.push_back(end);
                 for (const auto& end : ends) is_killed ? end->cut() : end->cut_off();
               },
+          .wrong = [this](const std::string& what) { ledger_.wrong(what); },
           .is_over = [this] { return is_over_; },
           .later = [this](nanoseconds delay, std::function<void()> what) { later(delay, std::move(what)); }};
 }
@@ -994,7 +1015,8 @@ simulated_controllers::callbacks simulated_processes::make_callbacks() {
 controller_hooks simulated_processes::make_hooks(simulated_controllers::number of, controller_hooks of_store) {
   return {
       .send =
-          [this](peer_id to, std::string bytes) {
+          [this, of](peer_id to, std::string bytes) {
+            if (of_.processes->has_standby) note_grant(of, bytes);
             const auto number = static_cast<std::uint64_t>(to);
             if (const auto one = connections_.find(number); one != connections_.end())
               if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
@@ -1005,10 +1027,13 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
             if (log_.is_kept()) log_.note("controller: " + describe(event));
             if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
             if (launcher_) launcher_->hear(event);
-            if (event.phase == control_phase::quiescing && !state.is_switching()) ledger_.quiesced();
+            note_change(event, state);
             if (event.phase != control_phase::rebuilding) wanted_.clear();
             if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
+            if (event.phase == control_phase::forming && (event.epoch != forming_ || formed_by_ != of))
+              changes_.begins(of, event.epoch, state.is_switching(), state.processes());
             if (event.phase == control_phase::forming && event.epoch != forming_) {
+              if (state.is_switching()) reach(change_step::switching);
               std::vector<rank> origins;
               for (const world_process& one : state.processes()) {
                 if (!one.self) continue;
@@ -1029,6 +1054,7 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
             const bool misses_one = event.phase == control_phase::failed &&
                                     event.reason.code == errc::deadline_exceeded &&
                                     event.reason.text.find("not joined in time") != std::string::npos;
+            if (misses_one) changes_.misses(state.processes());
             // A process that is wanted starts soon.
             const bool is_given_up = launcher_ && launcher_->is_ending();
             if (misses_one && !is_given_up && std::ranges::none_of(of_.faults, may_keep_away, &planned_fault::kind))
@@ -1049,7 +1075,12 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
           [this](const process_identity& who) {
             if (launcher_) launcher_->joined(who.name);
           },
-      .wanted = [this](int place) { launcher_ ? launcher_->want(place) : wanted(place); },
+      .wanted =
+          [this](int place) {
+            if (in_vain_.contains(place) && controllers_.present()->state().event().phase == control_phase::serving)
+              return;
+            launcher_ ? launcher_->want(place) : wanted(place);
+          },
       .ended = std::move(of_store.ended),
       .batch_added = [this](rank, epoch in) { ledger_.counted(rank{speaker_}, in, said_); },
       .order_closed =
@@ -1065,14 +1096,15 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
       .claimed_until = std::move(of_store.claimed_until)};
 }
 
-void simulated_processes::hear(int place, simulated_controllers::number at, std::uint64_t through,
-                               std::string_view bytes, time_point sent) {
+void simulated_processes::hear(const sender& from, simulated_controllers::number at, std::uint64_t through,
+                               std::string_view bytes) {
   controllers_.call(at, [&](control_server& to) {
     const fibers::no_wait_scope in_turn;
-    if (place >= 0) { // a driver's batches report no rank's successes
-      speaker_ = place;
-      said_ = sent;
+    if (from.place >= 0) { // a driver's batches report no rank's successes
+      speaker_ = from.place;
+      said_ = from.sent;
     }
+    if (of_.processes->plans_changes || of_.processes->has_standby) note_message(from, bytes);
     to.hear(peer_id{through}, bytes);
   });
 }
@@ -1231,7 +1263,60 @@ void simulated_processes::start_later(int place) {
 }
 
 void simulated_processes::has_returned(const process& one, const launch::exit_status& how) {
-  if (launcher_) launcher_->exited(one.place(), static_cast<pid_t>(one.group()), how);
+  if (launcher_) return launcher_->exited(one.place(), static_cast<pid_t>(one.group()), how);
+  if (asked_.erase(one.place()) > 0 && !is_stopping_) start_later(one.place());
+}
+
+void simulated_processes::note_end(std::uint64_t who) {
+  ledger_.ended(who);
+  changes_.ended(who);
+}
+
+void simulated_processes::note_change(const control_event& event, const controller_state& state) {
+  if (event.reason.text.find("without a planned change") != std::string::npos) changes_.given_up(event.reason);
+  if (std::exchange(phase_, event.phase) == event.phase || event.phase != control_phase::quiescing) return;
+  if (state.is_switching()) {
+    changes_.stops();
+    return reach(change_step::stopping);
+  }
+  ledger_.quiesced();
+  changes_.quiesces(state.processes());
+}
+
+void simulated_processes::note_epoch(std::uint64_t told, epoch of, const unique_id& id) {
+  const control_server* const controller = controllers_.present();
+  if (of_.processes->plans_changes && controller != nullptr)
+    changes_.told(told, of, id, controller->state().processes());
+}
+
+void simulated_processes::note_message(const sender& from, std::string_view bytes) {
+  error why;
+  const auto frame = decode_process_frame(bytes, why);
+  if (!frame) return;
+  changes_.hears(from.process, frame->what);
+  if (const auto* const beat = std::get_if<heartbeat>(&frame->what)) beats_[frame->session][beat->number] = from.sent;
+}
+
+void simulated_processes::note_grant(simulated_controllers::number by, std::string_view bytes) {
+  error why;
+  const auto frame = decode_controller_frame(bytes, why);
+  const auto* const granted = frame ? std::get_if<lease_grant>(&frame->what) : nullptr;
+  if (granted == nullptr || granted->number == 0) return;
+  if (beats_[frame->session][granted->number] > controllers_.replaced_at(by))
+    ledger_.wrong("controller " + std::to_string(by) +
+                  " grants a lease from after the election of another one (MEM-1)");
+}
+
+void simulated_processes::reach(change_step step) {
+  const fibers::group_scope of_nobody{0};
+  const auto is_due = [step](const planned_fault& one) { return one.during == step; };
+  std::vector<planned_fault> due;
+  std::ranges::copy_if(awaiting_, std::back_inserter(due), is_due);
+  std::erase_if(awaiting_, is_due);
+  for (planned_fault& one : due) {
+    one.during.reset();
+    later(one.at, [this, one] { strike(one); });
+  }
 }
 
 void simulated_processes::ended(const process& one, const launch::exit_status& how) {
@@ -1254,7 +1339,10 @@ void simulated_processes::ended(const process& one, const launch::exit_status& h
 
 void simulated_processes::wanted(int place) {
   wanted_.insert(place);
-  if (places_[static_cast<std::size_t>(place)]->is_over()) start_later(place);
+  if (places_[static_cast<std::size_t>(place)]->is_over())
+    start_later(place);
+  else
+    asked_.insert(place);
 }
 
 void simulated_processes::note_ready(epoch of, int world_size) {
@@ -1275,6 +1363,7 @@ void simulated_processes::note_ready(epoch of, int world_size) {
              .reason = {},
              .origins = std::move(origins)};
   all_[of] = std::move(members);
+  changes_.serves();
 }
 
 world_event simulated_processes::latest() const {
@@ -1412,11 +1501,71 @@ void simulated_processes::end_rank(rank self) {
   if (simulated_world* const world = at(self).world()) world->end_rank(rank{0});
 }
 
-void simulated_processes::change(const rank_change& asked, std::function<void(const error& why)> answered) {
-  controllers_.call_present([&](control_server& to) { to.change(asked, std::nullopt, std::move(answered)); });
+std::function<bool()> simulated_processes::change(const planned_departure& of, rank_change_kind kind,
+                                                  std::function<void(const error& why)> answered) {
+  const int place = of.where.value() % world_size_of(of_);
+  const auto one = places_[static_cast<std::size_t>(of.where.value())];
+  const bool by_itself = of.by == change_asker::process && kind == rank_change_kind::leave;
+  const rank_change asked{.kind = kind,
+                          .place = by_itself ? std::nullopt : std::optional{place},
+                          .host = one->who().host,
+                          .renumbers = of.renumbers};
+  const control_server* const controller = controllers_.present();
+  if (controller == nullptr || is_stopping_) return nullptr;
+  if (of.by == change_asker::stranger) {
+    if (kind == rank_change_kind::join) return nullptr;
+    const auto session = chance_.next() | 1U;
+    controllers_.call_present([&](control_server& to) {
+      to.hear(peer_id{++last_connection_}, encode(process_frame{session, change_request{1, asked}}));
+    });
+    return nullptr;
+  }
+  const bool by_process = of.by == change_asker::process && !one->is_over();
+  const bool by_driver = of.by == change_asker::driver && !driver_->is_over();
+  if (of.by != change_asker::controller && !by_process && !by_driver) return nullptr;
+  const auto is_vain = [&](const planned_departure& each) {
+    return each.is_in_vain && each.where.value() % world_size_of(of_) == place;
+  };
+  const bool may_join = of_.processes->spares == 0 && std::ranges::none_of(of_.departures, is_vain);
+  if (kind == rank_change_kind::join && of.is_in_vain) in_vain_.insert(place);
+  log_.note("departure " + std::to_string(of.number) + ": " + std::string{to_string(kind)} + " of place " +
+            std::to_string(place) + " or " + asked.host + " is asked for by " +
+            (by_process  ? one->name()
+             : by_driver ? driver_->name()
+                         : "the controller"));
+  const auto number = changes_.asked(asked, by_process ? one->group() : 0, controller->state().processes());
+  const auto note = [this, departure = of.number, number, place, may_join,
+                     answered = std::move(answered)](const error& why, const world_processes& now) {
+    in_vain_.erase(place);
+    log_.note("departure " + std::to_string(departure) + ": " + (why ? to_string(why) : "done"));
+    changes_.answered(number, why, now, may_join);
+    answered(why);
+  };
+  if (of.by == change_asker::controller) {
+    auto held = std::make_shared<bool>(); // until it answers or is killed
+    controllers_.call_present([&](control_server& to) {
+      to.change(asked, std::nullopt, [this, note, held, made = controllers_.made()](const error& why) {
+        const control_server* const still = controllers_.find(made);
+        note(why, still != nullptr ? still->state().processes() : world_processes{});
+      });
+    });
+    return [open = std::weak_ptr{held}] { return !open.expired(); };
+  }
+  auto reply = std::make_shared<value_promise<world_processes>>([note](std::variant<world_processes, error>&& result) {
+    const auto* const why = std::get_if<error>(&result);
+    why != nullptr ? note(*why, {}) : note({}, std::get<world_processes>(result));
+  });
+  if (by_process) {
+    one->change(asked, std::move(reply));
+    return [one] { return !one->is_over(); };
+  }
+  const auto asker = driver_;
+  asker->change(asked, std::move(reply));
+  return [asker] { return !asker->is_over(); };
 }
 
 void simulated_processes::strike(const planned_fault& one) {
+  if (one.during) return awaiting_.push_back(one);
   if (driver_chance_.one_in(2) && !is_stopping_) {
     const auto struck = driver_;
     switch (one.kind) {
@@ -1448,6 +1597,7 @@ void simulated_processes::strike(const planned_fault& one) {
   if (struck.is_over()) return;
   switch (one.kind) {
     case fault_kind::killed_process: return struck.kill(chance_.one_in(3));
+    case fault_kind::ended_actor: return end_rank(one.where);
     case fault_kind::stopped_process: return struck.suspend(one.span);
     case fault_kind::cut_link: return struck.cut();
     case fault_kind::slow_link: return struck.slow_down(one.span);
@@ -1466,6 +1616,7 @@ void simulated_processes::stop() {
         ledger_.wrong(one->name() + " has connected " + std::to_string(one->connections()) +
                       " times, although nothing has disturbed it");
   is_stopping_ = true;
+  changes_.stopped();
   for (const auto& one : services_) later(300ms + driver_chance_.within(100ms), [one] { one->kill(false); });
   later(driver_chance_.within(200ms), [this] { idle_->end(false); });
   later(driver_chance_.within(200ms), [this] { driver_->end(driver_chance_.one_in(4)); });

@@ -5,6 +5,8 @@
 #include <troupe/collectives/backend/one_shot/one_shot_meeting.hpp>
 #include <troupe/processes/control/control_server.hpp>
 #include <troupe/processes/launch/job_course.hpp>
+#include <troupe/testing/simulation/change_ledger.hpp>
+#include <troupe/testing/simulation/fibers.hpp>
 #include <troupe/testing/simulation/machine_clock.hpp>
 #include <troupe/testing/simulation/scenario.hpp>
 #include <troupe/testing/simulation/simulated_controllers.hpp>
@@ -61,7 +63,8 @@ public:
   void ask_sub_world(rank self, simulated_world& in, std::size_t lane, rank_request asked,
                      reply_promise reply) override;
   void stop_sub_world(rank self, simulated_world& in) override;
-  void change(const rank_change& asked, std::function<void(const error& why)> answered) override;
+  [[nodiscard]] std::function<bool()> change(const planned_departure& of, rank_change_kind kind,
+                                             std::function<void(const error& why)> answered) override;
   void strike(const planned_fault& one) override;
 
   /// Receives an event of the process with this number.
@@ -111,10 +114,26 @@ private:
   /// \p of_store: what a controller with a store does besides.
   [[nodiscard]] controller_hooks make_hooks(simulated_controllers::number of, controller_hooks of_store);
   [[nodiscard]] simulated_controllers::callbacks make_callbacks();
-  /// Passes a message that the process of \p place, or with -1 the driver, sent at \p sent through connection \p
-  /// through to controller \p to.
-  void hear(int place, simulated_controllers::number to, std::uint64_t through, std::string_view bytes,
-            time_point sent);
+  /// Who has sent a message, and when.
+  struct sender {
+    int place = -1; ///< Of a process; -1: a driver or an order service.
+    fibers::group process{};
+    time_point sent{};
+  };
+  /// Passes a message through connection \p through to controller \p to.
+  void hear(const sender& from, simulated_controllers::number to, std::uint64_t through, std::string_view bytes);
+  void note_message(const sender& from, std::string_view bytes);
+  /// Checks a message of controller \p by, if it grants a lease. The lease counts from a heartbeat: a grant that was
+  /// decided before another controller was elected, and is sent afterwards, prolongs nothing (MEM-1).
+  void note_grant(simulated_controllers::number by, std::string_view bytes);
+  /// Records what \p event of a controller says about a planned change.
+  void note_change(const control_event& event, const controller_state& state);
+  /// Records that process \p told forms an epoch, or prepares it.
+  void note_epoch(std::uint64_t told, epoch of, const unique_id& id);
+  /// Injects the faults that wait for this step of a planned change.
+  void reach(change_step step);
+  /// Records that process \p who has ended, or is no longer part of its world.
+  void note_end(std::uint64_t who);
   /// Called when process \p one has been ended. Starts another process in its place unless the world ends.
   void ended(const process& one, const launch::exit_status& how);
   /// Called when process \p one has ended by itself.
@@ -131,6 +150,7 @@ private:
   /// passed.
   const std::shared_ptr<one_shot_meeting_place> meetings_;
   simulation_ledger& ledger_;
+  change_ledger changes_;
   trace& log_;
   prng chance_;
   prng driver_chance_;
@@ -145,6 +165,11 @@ private:
   std::vector<std::shared_ptr<machine_clock>> clocks_; ///< Of the hosts, then those of the controllers.
   std::shared_ptr<launcher> launcher_;                 ///< Null if the processes are started again by another manager.
   std::set<int> wanted_;                               ///< The places for which this rebuild needs a process.
+  std::set<int> asked_;                 ///< The places for which a process starts when the last has ended.
+  std::set<int> in_vain_;               ///< The places for which no process is started at present.
+  std::vector<planned_fault> awaiting_; ///< Faults that wait for a step of a planned change.
+  /// When the heartbeats of each session were sent, if there is another controller.
+  std::map<session_id, std::map<std::uint64_t, time_point>> beats_;
   int speaker_ = 0;   ///< The place of the process whose message the controller handles.
   time_point said_{}; ///< The time at which that message was sent.
   std::map<std::uint64_t, std::weak_ptr<connected>> connections_;
@@ -155,6 +180,7 @@ private:
   std::vector<int> service_starts_;                     ///< The number of services that were started, by host.
   time_point forming_since_{};                          ///< When the controller began to form the latest epoch.
   epoch forming_{};                                     ///< That epoch.
+  control_phase phase_{};                               ///< That a controller has reported last.
   int ranks_ = 0;                                       ///< Its number of ranks.
   std::vector<epoch> size_changes_; ///< The epochs that have begun with another number of ranks than the one before.
   std::map<epoch, ordering_services> ordered_by_; ///< For each epoch whose order was opened.

@@ -94,9 +94,14 @@ public:
   // NOLINTEND(performance-unnecessary-value-param)
   /// Stops \p self's part \p in of a sub-world.
   virtual void stop_sub_world([[maybe_unused]] rank self, [[maybe_unused]] simulated_world& in) {}
-  /// Asks the controller for a planned change. \p answered is called once, unless there is no controller.
-  virtual void change([[maybe_unused]] const rank_change& asked,
-                      [[maybe_unused]] std::function<void(const error& why)> answered) {}
+  /// Asks for the change \p kind of \p of. \p answered is called once (ONE-1). Returns a function that tells whether
+  /// the answer is still to come: a process or a controller that has ended cannot give it. Null: nobody answers.
+  [[nodiscard]] virtual std::function<bool()> change([[maybe_unused]] const planned_departure& of,
+                                                     [[maybe_unused]] rank_change_kind kind,
+                                                     // NOLINTNEXTLINE(performance-unnecessary-value-param)
+                                                     [[maybe_unused]] std::function<void(const error& why)> answered) {
+    return nullptr;
+  }
   /// Injects \p one, a fault of a process, of an order service, or of its connection.
   virtual void strike([[maybe_unused]] const planned_fault& one) {}
 };

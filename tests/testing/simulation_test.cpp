@@ -1,6 +1,7 @@
 /// Worlds in virtual time.
 #include <troupe/device/error.hpp>
 #include <troupe/device/memory/leak_report.hpp>
+#include <troupe/testing/simulation/change_ledger.hpp>
 #include <troupe/testing/simulation/simulation.hpp>
 #include <troupe/testing/simulation/simulation_ledger.hpp>
 
@@ -15,6 +16,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace troupe::tests {
@@ -557,6 +560,135 @@ TEST_CASE("the simulation allows a sub-world to begin anew only if nobody can kn
                     later})
             .wrong == 1);
   }
+}
+
+namespace {
+
+/// The findings about planned changes of a run in which \p happened, with \p faults.
+std::vector<std::string> find_in_changes(const std::function<void(change_ledger& every)>& happened,
+                                         std::vector<planned_fault> faults = {}) {
+  scenario one = steady_scenario();
+  one.processes.emplace().plans_changes = true;
+  one.faults = std::move(faults);
+  trace log{false};
+  simulated_memory memory{one, {}};
+  simulation_ledger ledger{one, memory, log};
+  change_ledger changes{one, ledger};
+  happened(changes);
+  return ledger.findings();
+}
+
+/// Processes of places 0 to 2 and pids 10 to 12, those of \p ranks with numbers in that order.
+world_processes with_ranks(const std::vector<int>& ranks) {
+  world_processes every;
+  for (int place = 0; place < 3; ++place) {
+    const auto found = std::ranges::find(ranks, place);
+    every.push_back({.name = std::to_string(place), .host = "h", .pid = 10 + place, .place = place});
+    if (found != ranks.end()) every.back().self = rank{static_cast<int>(found - ranks.begin())};
+  }
+  return every;
+}
+
+/// Lets the ranks of \p from report all that a switch from epoch 1 to epoch 2 with the ranks \p to needs.
+void report_switch(change_ledger& to, const std::vector<int>& from, const std::vector<int>& next) {
+  for (const int one : from) {
+    to.hears(static_cast<std::uint64_t>(10 + one), held_report{epoch{1}});
+    to.hears(static_cast<std::uint64_t>(10 + one), drained_report{epoch{1}, 0});
+  }
+  for (const int one : next) to.hears(static_cast<std::uint64_t>(10 + one), formed_report{epoch{2}});
+}
+
+} // namespace
+
+TEST_CASE("the simulation finds planned changes that nobody has asked for, and those that begin too early (ONE-2)",
+          "[simulation][planned]") {
+  const world_processes every = with_ranks({0, 1, 2}), first_left = with_ranks({1, 2}), last_left = with_ranks({0, 1});
+  const auto leave = [](int place, bool renumbers) {
+    return rank_change{.kind = rank_change_kind::leave, .place = place, .renumbers = renumbers};
+  };
+  const auto change = [&](const world_processes& after, const std::vector<int>& next, const auto& asked) {
+    return find_in_changes([&](change_ledger& to) {
+      to.begins(1, epoch{1}, false, every);
+      to.serves();
+      asked(to);
+      to.stops();
+      report_switch(to, {0, 1, 2}, next);
+      to.begins(1, epoch{2}, true, after);
+    });
+  };
+  CHECK(change(last_left, {0, 1}, [&](auto& to) { std::ignore = to.asked(leave(2, false), 0, every); }).empty());
+  CHECK(change(first_left, {1, 2}, [&](auto& to) { std::ignore = to.asked(leave(0, true), 0, every); }).empty());
+  CHECK(change(last_left, {0, 1}, [](auto&) {}).size() == 1); // nobody asks
+  CHECK(change(last_left, {0, 1}, [&](auto& to) { std::ignore = to.asked(leave(1, true), 0, every); }).size() == 1);
+  CHECK(change(first_left, {1, 2}, [&](auto& to) { std::ignore = to.asked(leave(0, false), 0, every); }).size() == 2);
+  CHECK(change(last_left, {0}, [&](auto& to) { std::ignore = to.asked(leave(2, false), 0, every); }).size() == 1);
+  CHECK(change(last_left, {0, 1}, [&](auto& to) {
+          to.answered(to.asked(leave(2, false), 0, every), {.code = errc::busy}, every, true); // refused
+        }).size() == 1);
+  CHECK(change(last_left, {0, 1}, [&](auto& to) {
+          to.answered(to.asked(leave(2, false), 0, every), {}, every, true); // too early
+        }).size() == 2);
+}
+
+TEST_CASE("the simulation finds changes that are given up or refused without a fault, and numbers that are used twice",
+          "[simulation][planned]") {
+  const world_processes every = with_ranks({0, 1, 2});
+  const error lost{.code = errc::stopping, .effect = effect::unknown_outcome};
+  const auto lose = [&](change_ledger& to) {
+    to.begins(1, epoch{1}, false, every);
+    to.serves();
+    to.answered(to.asked({.kind = rank_change_kind::leave, .place = 1}, 0, every), lost, {}, true);
+    to.answered(to.asked({.kind = rank_change_kind::join, .place = 1}, 0, every), {.code = errc::deadline_exceeded}, {},
+                true);
+    to.given_up({.code = errc::busy}); // a rank may have withdrawn a request
+    to.given_up(lost);
+    to.quiesces(every);
+  };
+  CHECK(find_in_changes(lose).size() == 4);
+  CHECK(find_in_changes(lose, {{.kind = fault_kind::cut_link}}).empty());
+  const auto tell = [&](change_ledger& to) {
+    const unique_id one{}, other{.bytes = {std::byte{1}}};
+    to.told(10, epoch{2}, one, every);
+    to.told(11, epoch{2}, one, every);
+    to.told(12, epoch{3}, other, every);
+    to.told(12, epoch{2}, other, {every.back()}); // the controller hears none of the others
+    to.told(12, epoch{4}, other, every);
+    to.begins(2, epoch{4}, false, {every.front()}); // 12 joins this controller afterwards
+    to.told(10, epoch{4}, one, every);
+    to.told(10, epoch{3}, one, every);
+  };
+  CHECK(find_in_changes(tell).size() == 1);
+  const auto miss = [&](change_ledger& to) {
+    to.begins(1, epoch{1}, false, every);
+    std::ignore = to.asked({.kind = rank_change_kind::leave, .place = 1}, 0, every);
+    to.misses(every); // only a lost controller knows that epoch
+    for (const world_process& one : every) to.directed(static_cast<std::uint64_t>(one.pid), epoch{1});
+    to.misses({every.front()});
+    to.misses(every);
+  };
+  CHECK(find_in_changes(miss).size() == 1);
+}
+
+TEST_CASE("changes by all who may ask, at once and in vain, and faults at each of their steps are drawn",
+          "[simulation][planned]") {
+  std::set<change_asker> askers;
+  std::set<change_step> steps;
+  std::size_t drains = 0, in_vain = 0, at_once = 0, spares = 0;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const scenario one = draw_changing_scenario(seed, 4, all_of_processes);
+    spares += one.processes->spares > 0 ? 1 : 0;
+    for (const planned_departure& each : one.departures) {
+      askers.insert(each.by);
+      drains += each.is_drain ? 1 : 0;
+      in_vain += each.is_in_vain ? 1 : 0;
+      at_once += each.span == nanoseconds{0} ? 1 : 0;
+    }
+    for (const planned_fault& each : one.faults)
+      if (each.during) steps.insert(*each.during);
+  }
+  CHECK(askers.size() == 4);
+  CHECK(steps.size() == 3);
+  for (const std::size_t count : {drains, in_vain, at_once, spares}) CHECK(count > 10);
 }
 
 TEST_CASE(

@@ -81,7 +81,11 @@ std::shared_ptr<const resume_points> sample_points() {
 }
 
 std::vector<controller_frame> controller_frames() {
-  return {{1, join_welcome{.session = 1, .heartbeat = nanoseconds{5}, .suspicion = nanoseconds{6}, .is_spare = true}},
+  return {{1, join_welcome{.session = 1,
+                           .heartbeat = nanoseconds{5},
+                           .suspicion = nanoseconds{6},
+                           .is_spare = true,
+                           .latest = epoch{7}}},
           {1, join_refusal{sample_error}},
           {1, heartbeat{}},
           {1, id_wanted{epoch{3}}},
@@ -237,6 +241,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   REQUIRE(welcomes);
   CHECK(welcomes->session == 1);
   const auto& welcome = std::get<join_welcome>(welcomes->what);
+  CHECK(welcome.latest == epoch{7});
   CHECK(welcome.session == 1);
   CHECK(welcome.heartbeat == nanoseconds{5});
   CHECK(welcome.suspicion == nanoseconds{6});

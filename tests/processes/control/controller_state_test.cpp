@@ -574,6 +574,33 @@ TEST_CASE("the order is told of a rank that leaves or is lost, before its proces
   CHECK(world.all.empty());
 }
 
+TEST_CASE("a controller that is started again waits for ranks of an epoch of which a process that stood by tells",
+          "[control][CUT-1][EPO-1]") {
+  controller_scene world{terms_of(2)};
+  for (const int place : {0, 1})
+    world.join(13 + static_cast<session_id>(place), place, [&](join_request& asked) {
+      asked.attempt = 1;
+      asked.prepared = epoch{place == 0 ? 4U : 0U};
+    });
+  REQUIRE(world.phase() == control_phase::gathering); // all places are taken
+  SECTION("one returns") {
+    world.join(12, 0, [](join_request& asked) {
+      asked.spare = true;
+      asked.last_epoch = epoch{4};
+      asked.last_size = 2;
+    });
+    world.pass(20s, {12, 13, 14}); // the other one may serve under its lease
+  }
+  SECTION("none does in time") {
+    world.pass(world.state.terms().gather + 1s, {13, 14});
+  }
+  CHECK(world.phase() == control_phase::forming);
+  CHECK(world.state.current_epoch() == epoch{5});
+  world.form({13, 14});
+  world.join(15, 0, [](join_request& asked) { asked.spare = true; });
+  CHECK(world.told<join_welcome>(15).front().latest == epoch{5});
+}
+
 TEST_CASE("a controller that starts anew goes on from the latest epoch of those who join again", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });

@@ -96,6 +96,15 @@ TEST_CASE("a world grows to an epoch that was prepared, at a place where its ord
   CHECK(scene.state.event().ranks == 3);
 }
 
+TEST_CASE("a late report that requests are held does not let drivers hold theirs anew", "[control][planned][TIM-1]") {
+  small_world scene;
+  scene.prepare(epoch{3});
+  for (const session_id one : {11U, 12U}) scene.say(one, held_report{epoch{2}});
+  REQUIRE(scene.count<control_effect::hold_order>() == 1);
+  scene.say(12, held_report{epoch{2}});                  // one of the two was for an attempt that was given up
+  CHECK(scene.count<control_effect::hold_order>() == 1); // a driver answers once
+}
+
 TEST_CASE("a change that fails before the order is held leaves the epoch as it is, and is tried again",
           "[control][planned][TIM-1]") {
   small_world scene;
@@ -574,6 +583,102 @@ TEST_CASE("a process that was to take the place of a rank stands by again if tha
   CHECK(scene.state.rank_of(15, next) == std::nullopt);
   const auto all = scene.state.processes();
   CHECK(std::ranges::count_if(all, [](const world_process& one) { return one.place == 1; }) == 1);
+}
+
+TEST_CASE(
+    "a rank that leaves stays if the process that was to take its place is lost, and other numbers are not allowed",
+    "[control][planned]") {
+  small_world scene;
+  scene.enter(14, 2, 1);
+  switch_to(scene, epoch{3}, {11, 12}, {11, 12, 14});
+  enter_elsewhere(scene, 15, 1, true);
+  const auto lose = [&] { scene.note(scene.state.on_session_lost(15, session_end::closed, scene.now)); };
+  SECTION("while the communicators form") {
+    leave(scene, 1, false);
+    lose();
+    scene.pass(2s, {11, 12, 14});
+    CHECK(scene.state.current_epoch() == epoch{3});
+  }
+  SECTION("when the order is held: the same ranks go on in another epoch") {
+    leave(scene, 1, false);
+    scene.say(11, id_offer{epoch{4}, {}});
+    for (const session_id one : {11, 15, 14}) scene.say(one, formed_report{epoch{4}});
+    for (const session_id one : {11, 12, 14}) scene.say(one, held_report{epoch{3}});
+    scene.note(scene.state.on_order_held(true, scene.now));
+    lose();
+    for (const session_id one : {11, 12, 14}) scene.say(one, drained_report{.of = epoch{3}});
+    CHECK(scene.state.current_epoch() == epoch{5});
+    scene.form({11, 12, 14});
+  }
+  SECTION("but not if they are allowed") {
+    leave(scene, 1, true);
+    lose();
+    CHECK(answers_for(scene, 1).empty());
+    scene.pass(2s, {11, 12, 14});
+    switch_to(scene, epoch{5}, {11, 12, 14}, {11, 14});
+    CHECK(answers_for(scene, 1) == std::vector{errc::none});
+    CHECK(scene.state.rank_of(14, epoch{5}) == rank{1});
+    return;
+  }
+  CHECK(scene.phase() == control_phase::serving);
+  CHECK(answers_for(scene, 1) == std::vector{errc::invalid_argument});
+  CHECK(scene.told<failure_directive>(11).empty());
+  CHECK(scene.state.rank_of(12, scene.state.current_epoch()) == rank{1});
+  CHECK(scene.state.rank_of(14, scene.state.current_epoch()) == rank{2});
+}
+
+namespace {
+
+/// A world of two that serves with 11 and 12, which are to leave. 21 and 22 are to take their places.
+struct replaced_world : controller_scene {
+  replaced_world() : controller_scene{terms_of(2, recovery_policy::shrink)} {
+    for (const int place : {0, 1})
+      join(11 + static_cast<session_id>(place), place, [](join_request& asked) {
+        asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+      });
+    form({11, 12});
+    state.can_hold_order(true);
+    for (const int place : {0, 1}) enter_elsewhere(*this, 21 + static_cast<session_id>(place), place, true);
+    for (const int place : {0, 1}) leave(*this, place, false);
+    REQUIRE(told<id_wanted>(21).size() == 2);
+  }
+  void lose(session_id link) { note(state.on_session_lost(link, session_end::closed, now)); }
+};
+
+} // namespace
+
+TEST_CASE("ranks that all leave stay if the processes that were to take their places are lost",
+          "[control][planned][FLT-1]") {
+  replaced_world scene;
+  scene.lose(22);
+  REQUIRE(scene.phase() == control_phase::quiescing); // one rank would remain
+  scene.lose(21);
+  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{1}});
+  for (const change_id id : {0, 1}) CHECK(answers_for(scene, id) == std::vector{errc::invalid_argument});
+  REQUIRE(scene.phase() == control_phase::forming);
+  scene.form({11, 12});
+  CHECK(scene.phase() == control_phase::serving);
+  CHECK(scene.state.event().ranks == 2);
+}
+
+TEST_CASE("a world goes on when all ranks that have served left as planned, and the next epoch fails",
+          "[control][planned][FLT-1]") {
+  replaced_world scene;
+  const epoch next = scene.told<id_wanted>(21).back().of;
+  scene.say(21, id_offer{next, {}});
+  for (const session_id one : {21, 22}) scene.say(one, formed_report{next});
+  for (const session_id one : {11, 12}) scene.say(one, held_report{epoch{1}});
+  scene.note(scene.state.on_order_held(true, scene.now));
+  for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{1}});
+  REQUIRE(scene.state.current_epoch() == next);
+  for (const change_id id : {0, 1}) CHECK(answers_for(scene, id) == std::vector{errc::none});
+  scene.say(21, failed_report{.of = next, .why = {.code = errc::communicator_failed, .text = "it broke"}});
+  for (const session_id one : {11, 12}) end(scene, one);
+  CHECK(scene.phase() == control_phase::rebuilding);
+  scene.pass(1s, {21, 22});
+  scene.form({21, 22});
+  CHECK(scene.phase() == control_phase::serving);
+  CHECK(scene.state.event().ranks == 2);
 }
 
 TEST_CASE("a process leaves by its own request, and one that stands by or is unknown cannot", "[control][planned]") {

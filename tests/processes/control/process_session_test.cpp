@@ -87,6 +87,23 @@ TEST_CASE("a process that joins again is not fenced by a message to its earlier 
   CHECK(scene.abandoned);
 }
 
+TEST_CASE("a process that has only stood by tells the next controller which epoch it has heard of",
+          "[control][EPO-1]") {
+  frames_scene scene{orphan_policy::rejoin};
+  SECTION("when it was admitted") {
+    CHECK(scene.introduction().prepared == epoch{});
+    scene.hear(join_welcome{.session = 7, .heartbeat = 250ms, .suspicion = suspicion, .latest = epoch{4}});
+  }
+  SECTION("when another epoch began") {
+    scene.join();
+    scene.hear(commits_wanted{epoch{4}});
+  }
+  REQUIRE(scene.pass(suspicion + 100ms));
+  const join_request again = scene.introduction();
+  CHECK(again.last_epoch == epoch{});
+  CHECK(again.prepared == epoch{4});
+}
+
 TEST_CASE("a controller that takes a connection and does not answer is not waited for without an end",
           "[control][TIM-1]") {
   frames_scene scene{orphan_policy::rejoin};
