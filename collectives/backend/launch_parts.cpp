@@ -40,9 +40,18 @@ bool launch_with_copies(communicator& peers, const operation& what, stream_ref s
   return false;
 }
 
+std::size_t part_count(std::span<const operation* const> all) noexcept {
+  std::size_t count = 0;
+  for (const operation* one : all) {
+    const auto* const several = std::get_if<group>(one);
+    count += several != nullptr ? several->parts.size() : 1;
+  }
+  return count;
+}
+
 launch_parts parts_of_launch(std::span<const operation* const> all) {
   launch_parts found;
-  found.collectives.reserve(all.size());
+  found.collectives.reserve(part_count(all));
   for (const operation* one : all) add(found, *one);
   if (found.transfers.size() < 2) return found;
   std::vector<signature> asked;

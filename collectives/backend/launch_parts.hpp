@@ -4,6 +4,7 @@
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/operation/operation.hpp>
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,6 +26,9 @@ struct launch_parts {
   /// Sends and receives, in the order in which they match those of their peers.
   std::vector<const operation*> transfers{};
 };
+
+/// Returns the number of operations in \p all, with groups replaced by their parts.
+[[nodiscard]] std::size_t part_count(std::span<const operation* const> all) noexcept;
 
 /// Collects the parts of operations that are launched together, or of a single group. In a batch, the
 /// transfers of all groups are ordered together (ORD-1).

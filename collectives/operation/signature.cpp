@@ -124,12 +124,37 @@ error check_transfers(std::span<const std::vector<signature>> ranks) {
   return {};
 }
 
+/// Returns whether \p one is compared by its compact signature alone.
+bool is_compared_by_compact(const operation& one, const compact_signature& of_it) {
+  return reach_of(one) == operation_reach::all_ranks && is_decided_by_compact(of_it);
+}
+
+/// Returns true if \p first and \p others certainly match, part by part. In a group, `staged` is not compared.
+bool certainly_agree(const group& first, std::span<const operation> others) {
+  const auto has_as_many = [&](const operation& one) {
+    const auto* const several = std::get_if<group>(&one);
+    return several != nullptr && several->parts.size() == first.parts.size();
+  };
+  if (!std::ranges::all_of(others, has_as_many)) return false;
+  for (std::size_t i = 0; i < first.parts.size(); ++i) {
+    const compact_signature made = compact_unstaged(first.parts[i]);
+    const auto is_same = [&](const operation& one) {
+      return compact_unstaged(std::get_if<group>(&one)->parts[i]) == made;
+    };
+    if (!is_compared_by_compact(first.parts[i], made) || !std::ranges::all_of(others, is_same)) return false;
+  }
+  return true;
+}
+
 /// Fast path: returns true if \p parts certainly match. Most requests need no further check.
 bool certainly_agree(std::span<const operation> parts) {
   if (parts.empty()) return false;
-  const compact_signature first = compact(parts.front());
-  return reach_of(parts.front()) == operation_reach::all_ranks && is_decided_by_compact(first) &&
-         std::ranges::all_of(parts.subspan(1), [&](const operation& one) { return compact(one) == first; });
+  const operation& first = parts.front();
+  const auto others = parts.subspan(1);
+  if (const auto* const several = std::get_if<group>(&first)) return certainly_agree(*several, others);
+  const compact_signature made = compact(first);
+  return is_compared_by_compact(first, made) &&
+         std::ranges::all_of(others, [&](const operation& one) { return compact(one) == made; });
 }
 
 } // namespace

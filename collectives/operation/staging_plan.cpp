@@ -33,7 +33,10 @@ bool uses_host(const operation& what) {
   if (const auto* several = std::get_if<group>(&what)) // its copies are never staged: see validate()
     return std::ranges::any_of(
         several->parts, [](const operation& part) { return !std::holds_alternative<copy>(part) && uses_host(part); });
-  visit_operands(what, [&](const operand& one, std::string_view) { found = found || one.memory.on_host(); });
+  visit_operands(what, [&](const operand& one, std::string_view) {
+    const memory_block* const block = one.memory.block().get();
+    found = found || (block != nullptr && block->kind() != memory_kind::device);
+  });
   return found;
 }
 

@@ -39,7 +39,8 @@ using objection = std::unique_ptr<error>;
 /// Checks the values of an operation that do not depend on its memory. Must run before any check of the memory.
 class value_check {
 public:
-  explicit value_check(const rank_context& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
+  explicit value_check(const rank_context& at)
+    : at_{at}, size_{static_cast<std::size_t>(at.world_size)}, max_each_{max_bytes / size_} {}
 
   template <class Operation>
   objection operator()(const Operation& what) const {
@@ -59,7 +60,7 @@ public:
         return refuse(errc::invalid_argument, "tag " + std::to_string(what.tag) + " is negative: tags count from 0");
     }
     if constexpr (requires { what.count; })
-      if (what.count > max_bytes / size_bytes(what.type) / size_)
+      if (what.count > max_each_ / size_bytes(what.type))
         return refuse(errc::invalid_argument, "count " + std::to_string(what.count) + " of " + std::to_string(size_) +
                                                   " ranks exceeds any memory");
     if constexpr (requires { what.send_parts; })
@@ -112,6 +113,7 @@ private:
 
   const rank_context& at_;
   std::size_t size_;
+  std::size_t max_each_; ///< In bytes, of each rank.
 };
 
 namespace {
@@ -179,34 +181,43 @@ objection check_extent(const extent& one, const device& where) {
   return {};
 }
 
-/// An extent as addresses, with the index of its part.
+std::uintptr_t begin_of(const extent& one) {
+  return reinterpret_cast<std::uintptr_t>(one.memory->data()) + one.first * size_bytes(one.type);
+}
+
+/// The addresses of an extent.
 struct range {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
-  const extent* what = nullptr;
-  std::size_t part = 0;
+  bool written = false;
+  std::uint32_t index = 0; ///< Of the part in its group; without a group of the extent in its footprint.
 };
 
 using ranges = std::pmr::vector<range>;
 
-void append_ranges(ranges& all, const footprint& touched, std::size_t part) {
-  for (const extent& one : touched.extents) {
-    if (one.count == 0) continue;
-    const auto begin = reinterpret_cast<std::uintptr_t>(one.memory->data()) + one.first * size_bytes(one.type);
-    all.push_back({begin, begin + one.count * size_bytes(one.type), &one, part});
-  }
+/// Appends the ranges of \p part, the part \p index of a group. One that is read and written in place is one range.
+void append_ranges(ranges& all, const operation& part, std::size_t index, const rank_context& at) {
+  const std::size_t first = all.size();
+  auto append = [&](const extent& one) {
+    if (one.count == 0) return;
+    const std::uintptr_t begin = begin_of(one);
+    const std::uintptr_t end = begin + one.count * size_bytes(one.type);
+    if (all.size() > first && all.back().begin == begin && all.back().end == end)
+      all.back().written = all.back().written || one.written;
+    else
+      all.push_back({begin, end, one.written, static_cast<std::uint32_t>(index)});
+  };
+  visit_extents(part, at.self, at.world_size, append);
 }
 
-/// Calls \p conflict for each pair of overlapping ranges with a writer among them, until it returns an error.
+/// Calls \p conflict for each pair of overlapping ranges with a writer among them, until it returns an error. Sorts
+/// \p all, unless they are in ascending order, as the memory of a group mostly is.
 template <class Conflict>
-objection find_conflict(ranges all, Conflict conflict) {
-  if (all.size() > 2)
-    std::ranges::sort(all, {}, &range::begin);
-  else if (all.size() == 2 && all[1].begin < all[0].begin)
-    std::swap(all[0], all[1]);
+objection find_conflict(ranges& all, Conflict conflict) {
+  if (!std::ranges::is_sorted(all, {}, &range::begin)) std::ranges::sort(all, {}, &range::begin);
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j)
-      if (all[i].what->written || all[j].what->written)
+      if (all[i].written || all[j].written)
         if (objection failure = conflict(all[i], all[j])) return failure;
   return {};
 }
@@ -214,15 +225,18 @@ objection find_conflict(ranges all, Conflict conflict) {
 objection check_overlap(const footprint& touched) {
   ranges all{touched.extents.get_allocator()};
   all.reserve(touched.extents.size());
-  append_ranges(all, touched, 0);
+  for (std::uint32_t i = 0; const extent& one : touched.extents) {
+    if (one.count > 0) all.push_back({begin_of(one), begin_of(one) + one.count * size_bytes(one.type), one.written, i});
+    ++i;
+  }
   std::size_t in_place_parts = 0;
-  return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
-    if (one.what->written && other.what->written)
-      return refuse(errc::invalid_argument, "two parts of the " + std::string{one.what->role} +
+  return find_conflict(all, [&](const range& one, const range& other) -> objection {
+    const extent& from = touched.extents[one.written ? other.index : one.index];
+    const extent& to = touched.extents[one.written ? one.index : other.index];
+    if (from.written)
+      return refuse(errc::invalid_argument, "two parts of the " + std::string{to.role} +
                                                 " buffer overlap, and both are written: give them displacements that "
                                                 "keep them apart");
-    const extent& from = one.what->written ? *other.what : *one.what;
-    const extent& to = one.what->written ? *one.what : *other.what;
     const auto width = static_cast<std::ptrdiff_t>(size_bytes(from.type));
     if (from.role == "send" && touched.in_place &&
         from.memory->data() == to.memory->data() + *touched.in_place * width) {
@@ -287,24 +301,21 @@ objection check_copy(const copy& what, const footprint& touched, const device& w
 }
 
 objection check_ability(const operation& what, const rank_context& at) {
-  if (at.able != nullptr)
+  if (at.able != nullptr && !at.able->exclusions.empty())
     if (error why = at.able->objection_to(what, at.world_size)) return std::make_unique<error>(std::move(why));
   return {};
 }
 
-/// Returns true only if \p one certainly holds \p needed elements of \p type on the rank's device.
-bool certainly_holds(const operand& one, std::size_t needed, dtype type, const device& where) {
-  const buffer& memory = one.memory;
-  const std::size_t width = size_bytes(type);
-  return !one.ready && memory.where() == &where && memory.kind() == memory_kind::device && !memory.stale() &&
-         needed * width <= memory.size_bytes() && reinterpret_cast<std::uintptr_t>(memory.data()) % width == 0;
-}
-
-/// Fast path: returns true only if the memory accesses of \p what are certainly valid. Most requests read one range and
-/// write one.
+/// Fast path: returns true only if the memory accesses of an operation are certainly valid. Most requests read one
+/// range and write one. Appends these to \p into, if it is not null.
 class fast_check {
 public:
-  explicit fast_check(const rank_context& at) : at_{at}, size_{static_cast<std::size_t>(at.world_size)} {}
+  fast_check(const rank_context& at, ranges* into = nullptr, std::size_t part = 0)
+    : at_{at},
+      epoch_{at.where.current_epoch()},
+      size_{static_cast<std::size_t>(at.world_size)},
+      into_{into},
+      part_{static_cast<std::uint32_t>(part)} {}
 
   bool operator()(const all_reduce& what) const { return is_fine(what, what.count, what.count); }
   bool operator()(const all_gather& what) const { return is_fine(what, what.count, size_ * what.count); }
@@ -317,18 +328,35 @@ private:
   [[nodiscard]] bool is_fine(const Operation& what, std::size_t sent, std::size_t received) const {
     if constexpr (requires { what.factor; })
       if (what.factor.memory) return false;
-    if (!certainly_holds(what.send, sent, what.type, at_.where) ||
-        !certainly_holds(what.recv, received, what.type, at_.where))
-      return false;
-    const std::byte* const from = what.send.memory.data();
-    const std::byte* const to = what.recv.memory.data();
     const std::size_t width = size_bytes(what.type);
-    return from + sent * width <= to || to + received * width <= from ||
-           (std::is_same_v<Operation, all_reduce> && from == to);
+    const range from = range_of(what.send, sent * width, width);
+    const range to = range_of(what.recv, received * width, width, true);
+    if (from.begin == 0 || to.begin == 0) return false;
+    const bool is_in_place = std::is_same_v<Operation, all_reduce> && from.begin == to.begin;
+    if (!is_in_place && from.end > to.begin && to.end > from.begin) return false;
+    if (into_ == nullptr) return true;
+    if (!is_in_place && sent > 0) into_->push_back(from);
+    if (received > 0) into_->push_back(to);
+    return true;
+  }
+
+  /// Returns the first \p bytes of \p one, if it certainly holds so many, aligned to \p width, on the rank's device.
+  /// Otherwise it begins at 0.
+  [[nodiscard]] range range_of(const operand& one, std::size_t bytes, std::size_t width, bool written = false) const {
+    const memory_block* const block = one.memory.block().get();
+    if (block == nullptr || block->where().get() != &at_.where || block->kind() != memory_kind::device ||
+        block->made_in() != epoch_ || bytes > one.memory.size_bytes() || one.ready)
+      return {};
+    const auto begin = reinterpret_cast<std::uintptr_t>(block->address()) + one.memory.offset_bytes();
+    if ((begin & (width - 1)) != 0) return {}; // a division would take longer than all other checks
+    return {begin, begin + bytes, written, part_};
   }
 
   const rank_context& at_;
+  device_epoch epoch_;
   std::size_t size_;
+  ranges* into_;
+  std::uint32_t part_;
 };
 
 objection check_call(const call& what) {
@@ -402,36 +430,63 @@ objection in_part(std::size_t index, objection failure) {
   return failure;
 }
 
+/// Checks an operation that is neither a group nor a replay, except its memory.
+objection check_values(const operation& what, const value_check& values, const rank_context& at) {
+  if (objection failure = std::visit(values, what)) return failure;
+  return check_ability(what, at);
+}
+
+/// Checks the memory of such an operation.
+objection check_reach(const operation& what, const rank_context& at) {
+  std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
+  std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
+  return check_reach(what, footprint_of(what, at.self, at.world_size, &memory), at);
+}
+
+/// Names a range of a group: its part, and the argument whose range it is.
+std::string name_range(const range& one, const group& within, const rank_context& at) {
+  const operation& part = within.parts[one.index];
+  std::string_view role;
+  auto look = [&](const extent& each) {
+    if (role.empty() && each.count > 0 && each.written == one.written && begin_of(each) == one.begin) role = each.role;
+  };
+  visit_extents(part, at.self, at.world_size, look);
+  return "part " + std::to_string(one.index) + " (the " + std::string{role} + " range of its " +
+         std::string{name_of(part)} + ")";
+}
+
+objection check_overlap(const group& what, ranges& all, const rank_context& at) {
+  return find_conflict(all, [&](const range& one, const range& other) -> objection {
+    if (one.index == other.index) return {};
+    return refuse(errc::invalid_argument, name_range(one, what, at) + " and " + name_range(other, what, at) +
+                                              " overlap, and one is written: parts of a group are not ordered against "
+                                              "each other, so ask for them one after the other");
+  });
+}
+
 objection validate_group(const group& what, const rank_context& at) {
-  std::vector<footprint> touched(what.parts.size());
-  ranges all;
+  std::array<std::byte, 8192> near; // NOLINT(cppcoreguidelines-pro-type-member-init): as above
+  std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
+  ranges all{&memory};
+  all.reserve(2 * what.parts.size());
+  const value_check values{at};
   for (std::size_t i = 0; i < what.parts.size(); ++i) {
     const operation& part = what.parts[i];
     if (std::holds_alternative<group>(part) || std::holds_alternative<replay>(part) ||
         std::holds_alternative<call>(part) || std::holds_alternative<agree>(part))
       return in_part(i, refuse(errc::invalid_argument,
                                std::string{name_of(part)} + " cannot be in a group: ask for it by itself"));
-    if (staging_of(part) == staging::copy)
+    if (std::holds_alternative<copy>(part) && staging_of(part) == staging::copy)
       return in_part(i, refuse(errc::invalid_argument,
                                "a copy of pageable memory, or from host to host, cannot be in a group: use pinned "
                                "memory and device memory, or ask for the copy by itself"));
-    if (objection failure = std::visit(value_check{at}, part)) return in_part(i, std::move(failure));
-    if (objection failure = check_ability(part, at)) return in_part(i, std::move(failure));
-    touched[i] = footprint_of(part, at.self, at.world_size);
-    if (objection failure = check_reach(part, touched[i], at)) return in_part(i, std::move(failure));
-    append_ranges(all, touched[i], i);
+    if (objection failure = check_values(part, values, at)) return in_part(i, std::move(failure));
+    if (std::visit(fast_check{at, &all, i}, part)) continue;
+    if (objection failure = check_reach(part, at)) return in_part(i, std::move(failure));
+    append_ranges(all, part, i, at);
   }
   if (objection failure = pair_transfers_to_self(what.parts, at.self)) return failure;
-  return find_conflict(std::move(all), [&](const range& one, const range& other) -> objection {
-    if (one.part == other.part) return {};
-    const auto name = [&](const range& it) {
-      return "part " + std::to_string(it.part) + " (the " + std::string{it.what->role} + " range of its " +
-             std::string{name_of(what.parts[it.part])} + ")";
-    };
-    return refuse(errc::invalid_argument, name(one) + " and " + name(other) +
-                                              " overlap, and one is written: parts of a group are not ordered against "
-                                              "each other, so ask for them one after the other");
-  });
+  return check_overlap(what, all, at);
 }
 
 } // namespace
@@ -445,12 +500,8 @@ error validate(const operation& what, const rank_context& at) {
   if (const auto* again = std::get_if<replay>(&what))
     return again->of ? again->of->objection_to_replay(at.stamp)
                      : *refuse(errc::invalid_argument, "the replay names no plan: capture one with world::capture()");
-  if (objection failure = std::visit(value_check{at}, what)) return as_error(std::move(failure));
-  if (objection failure = check_ability(what, at)) return as_error(std::move(failure));
-  if (std::visit(fast_check{at}, what)) return {};
-  std::array<std::byte, 1024> near; // NOLINT(cppcoreguidelines-pro-type-member-init): enough for most, and then no heap
-  std::pmr::monotonic_buffer_resource memory{near.data(), near.size()};
-  return as_error(check_reach(what, footprint_of(what, at.self, at.world_size, &memory), at));
+  if (objection failure = check_values(what, value_check{at}, at)) return as_error(std::move(failure));
+  return std::visit(fast_check{at}, what) ? error{} : as_error(check_reach(what, at));
 }
 
 } // namespace troupe

@@ -305,18 +305,17 @@ private:
     require_running();
     // The kernels are last, so that their word stands for the library's operations, too.
     if (!found.library.empty()) pass_on(found.library, found.library.size(), stream, {});
-    std::vector<one_shot_entry> entries;
-    std::vector<one_shot_entry> behind;
-    entries.reserve(found.kernels.size() + found.two_shots.size());
-    for (const operation* one : found.kernels) entries.push_back(entry_of(*one, self()));
+    entries_.clear();
+    behind_.clear();
+    for (const operation* one : found.kernels) entries_.push_back(entry_of(*one, self()));
     for (const operation* one : found.two_shots) {
       const auto [first, second] = two_shot_entries(*one, self(), world_size());
-      entries.push_back(first);
-      behind.push_back(second);
+      entries_.push_back(first);
+      behind_.push_back(second);
     }
-    launch_kernels(entries, stream, behind.empty() ? at_end : completion_word{});
-    if (!behind.empty()) launch_kernels(behind, stream, at_end);
-    launched_.one_shot_operations += entries.size();
+    launch_kernels(entries_, stream, behind_.empty() ? at_end : completion_word{});
+    if (!behind_.empty()) launch_kernels(behind_, stream, at_end);
+    launched_.one_shot_operations += entries_.size();
     return static_cast<bool>(at_end);
   }
 
@@ -336,7 +335,7 @@ private:
           .code = errc::communicator_failed, .text = "the communicator has been aborted or destroyed", .rank = self()}};
   }
 
-  void launch_kernels(std::span<const one_shot_entry> entries, stream_ref stream, completion_word at_end) {
+  void launch_kernels(std::span<one_shot_entry> entries, stream_ref stream, completion_word at_end) {
     const auto launches = plan_launches(entries, peers_.blocks);
     for (const one_shot_launch& one : launches) {
       const completion_word word = &one == &launches.back() ? at_end : completion_word{};
@@ -396,6 +395,8 @@ private:
   one_shot_limits limits_{};                      ///< From prepare_kernels() on.
   std::shared_ptr<const one_shot_status> status_; ///< Set by init().
   launch_counts launched_{};
+  std::vector<one_shot_entry> entries_; ///< Of the present launch. A member so that its memory is reused, as behind_.
+  std::vector<one_shot_entry> behind_;
   std::array<std::byte*, one_shot_ranks> scratch_{}; ///< By rank.
   std::uint32_t* control_ = nullptr;                 ///< Behind this rank's scratch.
   std::atomic<std::uint32_t*> stop_address_ = nullptr;

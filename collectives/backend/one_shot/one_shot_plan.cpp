@@ -1,6 +1,7 @@
 #include <troupe/collectives/backend/one_shot/one_shot_plan.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 #include <variant>
@@ -74,8 +75,10 @@ private:
 constexpr unsigned usual_warps = 8;
 constexpr unsigned most_warps = one_shot_threads / one_shot_lanes;
 
+/// \p lines_per_warp: as in one_shot_shape, a power of two.
 unsigned warps_of(const one_shot_entry& one, unsigned lines_per_warp) noexcept {
-  return (line_count_of(one.part_bytes) + lines_per_warp - 1) / lines_per_warp;
+  return (line_count_of(one.part_bytes) + lines_per_warp - 1) >>
+         static_cast<unsigned>(std::countr_zero(lines_per_warp));
 }
 
 unsigned warps_of(std::span<const one_shot_entry> all, unsigned lines_per_warp) noexcept {
@@ -86,13 +89,16 @@ unsigned warps_of(std::span<const one_shot_entry> all, unsigned lines_per_warp) 
 
 /// Returns the shape of a launch of \p all: with as few lines for each thread as \p most_blocks permit.
 one_shot_shape shape_of(std::span<const one_shot_entry> all, unsigned most_blocks) noexcept {
-  unsigned lines = 1;
-  while (lines < one_shot_lines && warps_of(all, lines * one_shot_lanes) > most_blocks * most_warps) lines *= 2;
-  const unsigned warps = warps_of(all, lines * one_shot_lanes);
+  unsigned lines = one_shot_lanes;
+  unsigned warps = warps_of(all, lines);
+  while (lines < one_shot_lines * one_shot_lanes && warps > most_blocks * most_warps) {
+    lines *= 2;
+    warps = warps_of(all, lines);
+  }
   const unsigned each = std::max((warps + most_blocks - 1) / most_blocks, std::min(usual_warps, warps));
   return {.blocks = static_cast<std::uint16_t>((warps + each - 1) / each),
           .warps_per_block = static_cast<std::uint16_t>(each),
-          .lines_per_warp = static_cast<std::uint16_t>(lines * one_shot_lanes)};
+          .lines_per_warp = static_cast<std::uint16_t>(lines)};
 }
 
 } // namespace
@@ -154,7 +160,7 @@ std::array<one_shot_entry, 2> two_shot_entries(const operation& what, rank self,
   return {reduced, gathered};
 }
 
-std::vector<one_shot_launch> plan_launches(std::span<const one_shot_entry> all, unsigned most_blocks) {
+std::vector<one_shot_launch> plan_launches(std::span<one_shot_entry> all, unsigned most_blocks) {
   std::vector<one_shot_launch> launches;
   while (!all.empty()) {
     // As many as fit if each thread has as many lines as it can.
@@ -167,13 +173,13 @@ std::vector<one_shot_launch> plan_launches(std::span<const one_shot_entry> all, 
       ++taken;
     }
     const auto together = all.first(taken);
-    one_shot_launch made{.entries = {together.begin(), together.end()}, .shape = shape_of(together, most_blocks)};
+    const one_shot_shape shape = shape_of(together, most_blocks);
     unsigned first = 0;
-    for (one_shot_entry& one : made.entries) {
+    for (one_shot_entry& one : together) {
       one.first_warp = static_cast<std::uint16_t>(first);
-      first += warps_of(one, made.shape.lines_per_warp);
+      first += warps_of(one, shape.lines_per_warp);
     }
-    launches.push_back(std::move(made));
+    launches.push_back({together, shape});
     all = all.subspan(taken);
   }
   return launches;

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// The entries of one launch, with their warps, and its shape.
+/// The entries of one launch and its shape.
 struct one_shot_launch {
-  std::vector<one_shot_entry> entries;
+  std::span<const one_shot_entry> entries; ///< Among those that were divided.
   one_shot_shape shape;
 };
 
@@ -30,8 +30,8 @@ struct one_shot_launch {
 /// Returns the shape of a launch of \p one by itself, with at most \p most_blocks blocks.
 [[nodiscard]] one_shot_shape plan_alone(const one_shot_entry& one, unsigned most_blocks) noexcept;
 
-/// Divides \p all into as few launches of at most \p most_blocks blocks each as there is room for, in their order. The
-/// division depends on their sizes alone, so that it is the same at all ranks.
-[[nodiscard]] std::vector<one_shot_launch> plan_launches(std::span<const one_shot_entry> all, unsigned most_blocks);
+/// Divides \p all into as few launches of at most \p most_blocks blocks each as there is room for, in their order, and
+/// sets their warps. The division depends on their sizes alone, so that it is the same at all ranks.
+[[nodiscard]] std::vector<one_shot_launch> plan_launches(std::span<one_shot_entry> all, unsigned most_blocks);
 
 } // namespace troupe

@@ -1,3 +1,4 @@
+#include <troupe/collectives/backend/launch_parts.hpp>
 #include <troupe/collectives/backend/one_shot/one_shot_rule.hpp>
 
 #include <numeric>
@@ -65,7 +66,7 @@ bool is_two_shot(const operation& what, const one_shot_limits& limits) noexcept 
 
 one_shot_split split_one_shot(std::span<const operation* const> all, const one_shot_limits& limits) {
   one_shot_split found;
-  found.kernels.reserve(all.size());
+  found.kernels.reserve(part_count(all));
   for (const operation* one : all) divide(*one, limits, found);
   const auto sum_of = [&](const std::vector<const operation*>& some) {
     return std::accumulate(some.begin(), some.end(), std::size_t{0},
@@ -74,8 +75,8 @@ one_shot_split split_one_shot(std::span<const operation* const> all, const one_s
   const auto ranks = static_cast<std::size_t>(limits.ranks);
   const std::size_t received = (ranks - 1) * (ranks * sum_of(found.kernels) + 2 * sum_of(found.two_shots));
   const bool are_several = found.kernels.size() + found.two_shots.size() > 1;
-  return are_several && received > one_shot_limits::together_bytes ? split_one_shot(all, {.ranks = limits.ranks})
-                                                                   : found;
+  if (are_several && received > one_shot_limits::together_bytes) return split_one_shot(all, {.ranks = limits.ranks});
+  return found;
 }
 
 } // namespace troupe

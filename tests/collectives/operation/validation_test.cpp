@@ -2,6 +2,7 @@
 // the limit and the remedy.
 #include "support/outcomes.hpp"
 
+#include <troupe/collectives/operation/extents.hpp>
 #include <troupe/collectives/operation/signature.hpp>
 #include <troupe/collectives/operation/validation.hpp>
 #include <troupe/device/memory/memory_pool.hpp>
@@ -12,6 +13,9 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::tests::validation_test {
@@ -260,6 +264,123 @@ TEST_CASE("ranks that ask for different things are told who asks for what", "[co
   require_refusal(agree({same, other}), errc::mismatch, {"sum", "rank 1", "max"});
   require_refusal(agree({copy{buffer{}, buffer{}}, barrier{}}), errc::mismatch,
                   {"rank 0", "copy", "rank 1", "barrier"});
+}
+
+TEST_CASE("a group is refused exactly where one part writes memory that another one uses, in any order of its memory",
+          "[collectives][ORD-2][GRP-1]") {
+  const validation_rig rig;
+  constexpr std::size_t memory_bytes = 256;
+  const buffer memory = rig.mine.make(memory_bytes);
+  std::mt19937 draw{7}; // NOLINT(cert-msc51-cpp): the same groups in every run
+  const auto below = [&](std::size_t limit) { return std::size_t{draw()} % limit; };
+  const auto range = [&](std::size_t count) {
+    const std::size_t first = 4 * below(memory_bytes / 4 - count);
+    return memory.slice(first, 4 * count);
+  };
+  const auto part = [&]() -> operation {
+    const std::size_t count = below(4); // none in every fourth
+    switch (below(5)) {
+      case 0: return all_gather{range(count), range(2 * count), count};
+      case 1: return broadcast{range(count), range(count), count, dtype::f32, rank{static_cast<int>(below(2))}};
+      case 2: return send{range(count), count, dtype::f32, rank{1}, 0};
+      case 3: return sum(range(count), range(count), count);
+      default: {
+        const buffer in_place = range(count);
+        return sum(in_place, in_place, count);
+      }
+    }
+  };
+  std::size_t refused = 0;
+  std::size_t accepted = 0;
+  for (int round = 0; round < 2000; ++round) {
+    group asked;
+    const std::size_t wanted = 1 + below(6);
+    while (asked.parts.size() < wanted)
+      if (operation one = part(); !rig.check(one)) asked.parts.push_back(std::move(one));
+    const auto touched = [](const operation& one) { return footprint_of(one, rank{0}, 2); };
+    const auto meets = [](const extent& one, const extent& other) {
+      const auto* const mine = one.memory->data() + 4 * one.first;
+      const auto* const its = other.memory->data() + 4 * other.first;
+      return (one.written || other.written) && one.count > 0 && other.count > 0 && mine < its + 4 * other.count &&
+             its < mine + 4 * one.count;
+    };
+    bool is_race = false;
+    for (std::size_t i = 0; i < wanted; ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        for (const extent& one : touched(asked.parts[i]).extents)
+          for (const extent& other : touched(asked.parts[j]).extents) is_race = is_race || meets(one, other);
+    const error seen = rig.check(asked);
+    CAPTURE(describe(asked), seen.text);
+    REQUIRE(static_cast<bool>(seen) == is_race);
+    if (is_race)
+      require_refusal(seen, errc::invalid_argument, {"part ", " range of its ", "overlap", "one is written"});
+    ++(is_race ? refused : accepted);
+  }
+  CHECK(refused > 300);
+  CHECK(accepted > 300);
+}
+
+TEST_CASE("parts of a group that overlap are named with their arguments", "[collectives][ORD-2][GRP-1]") {
+  const validation_rig rig;
+  const buffer memory = rig.mine.make(64);
+  const auto at = [&](std::size_t first) { return memory.slice(first, 16); };
+  CHECK_FALSE(rig.check(group{{sum(at(16), at(0), 4), sum(at(16), at(32), 4)}})); // both read the same
+  require_refusal(
+      rig.check(group{{sum(at(32), at(32), 4), sum(at(16), at(0), 4), send{at(8), 4, dtype::f32, rank{1}}}}),
+      errc::invalid_argument, {"part 1 (the recv range of its all_reduce)", "part 2 (the send range of its send)"});
+  require_refusal(rig.check(group{{barrier{}, sum(at(32), at(32), 4), sum(at(32), at(0), 4)}}), errc::invalid_argument,
+                  {"part 1 (the recv range of its all_reduce)", "part 2 (the send range of its all_reduce)"});
+  require_refusal(rig.check(group{{sum(at(0), at(16), 4), sum(memory, memory, 17), sum(at(0), at(16), 4)}}),
+                  errc::invalid_argument, {"part 1 of the group", "send buffer is too short", "17"});
+}
+
+TEST_CASE("groups of ranks are compared part by part", "[collectives][ORD-2][GRP-1]") {
+  const validation_rig rig;
+  const buffer memory = rig.mine.make(64);
+  const auto agree = [](std::vector<operation> parts) { return check_agreement(parts); };
+  const std::size_t place = GENERATE(0U, 1U, 2U);
+  const int other = GENERATE(1, 2);
+  CAPTURE(place, other);
+  const auto with = [&](operation odd) {
+    std::vector<operation> ranks(3, group{std::vector<operation>(3, sum(memory, memory, 4))});
+    std::get<group>(ranks[static_cast<std::size_t>(other)]).parts[place] = std::move(odd);
+    return agree(std::move(ranks));
+  };
+  const auto named = "rank " + std::to_string(other) + " for ";
+  CHECK_FALSE(with(sum(buffer{}, memory.slice(16, 16), 4))); // memory is each rank's own
+  CHECK_FALSE(with(all_reduce{.send = memory, .recv = memory, .count = 4, .staged = true})); // not split in a group
+  require_refusal(with(sum(memory, memory, 5)), errc::mismatch, {"of 4 f32", named + "all_reduce of 5"});
+  require_refusal(with(sum(memory, memory, 4, dtype::i32)), errc::mismatch, {"f32", named, "i32"});
+  require_refusal(with(all_reduce{memory, memory, 4, dtype::f32, reduction::max}), errc::mismatch,
+                  {"sum", named, "max"});
+  require_refusal(with(all_gather{memory, memory, 4}), errc::mismatch, {named + "all_gather of 4"});
+  require_refusal(with(barrier{}), errc::mismatch, {named + "barrier"});
+  require_refusal(with(send{memory, 4, dtype::f32, rank{0}}), errc::mismatch, {"rank 0 asks for", named});
+  require_refusal(with(copy{memory, memory}), errc::mismatch, {named + "nothing"});
+}
+
+TEST_CASE("groups that are no prefix of each other's, and transfers in groups, are compared",
+          "[collectives][ORD-2][GRP-1]") {
+  const validation_rig rig;
+  const buffer memory = rig.mine.make(64);
+  const auto agree = [](std::vector<operation> parts) { return check_agreement(parts); };
+  const all_reduce same = sum(memory, memory, 4);
+  const auto roots = [](int root) { return broadcast{{}, {}, 4, dtype::f32, rank{root}}; };
+  CHECK_FALSE(agree({group{}, group{}}));
+  CHECK_FALSE(agree({group{{same}}, same})); // the same collectives in the same order
+  CHECK_FALSE(agree({group{{same, copy{memory, memory}}}, group{{same}}}));
+  require_refusal(agree({group{{same, same}}, group{{same}}}), errc::mismatch, {"rank 1 for nothing"});
+  require_refusal(agree({group{{same}}, group{{same, same}}}), errc::mismatch, {"rank 0 asks for nothing"});
+  require_refusal(agree({group{{same}}, barrier{}}), errc::mismatch, {"rank 1 for barrier"});
+  require_refusal(agree({group{{roots(0)}}, group{{roots(1)}}}), errc::mismatch, {"root 0", "root 1"});
+  require_refusal(agree({group{{send{memory, 4, dtype::f32, rank{0}}}}}), errc::mismatch, {"has no recv"});
+  require_refusal(agree({group{{same, send{memory, 4, dtype::f32, rank{1}}}}, group{{same}}}), errc::mismatch,
+                  {"rank 0 to rank 1", "has no recv"});
+  const auto scattered = [&](std::vector<std::size_t> counts) {
+    return group{{reduce_scatter_v{memory, memory, partition::packed(std::move(counts))}}};
+  };
+  CHECK_FALSE(agree({scattered({1, 2}), scattered({1, 2})}));
+  require_refusal(agree({scattered({1, 2}), scattered({2, 1})}), errc::mismatch, {"parts of 1 2", "parts of 2 1"});
 }
 
 TEST_CASE("the root of an agree is checked where it is used", "[collectives][agree][ORD-2]") {

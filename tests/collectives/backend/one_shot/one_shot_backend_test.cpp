@@ -303,7 +303,8 @@ TEST_CASE("operations that are launched together share the warps of as few launc
   const auto entries = [](std::size_t count, std::size_t bytes) {
     return std::vector<one_shot_entry>(count, entry_of(sum_of(bytes, dtype::u8), rank{0}));
   };
-  const auto one = plan_launches(entries(64, 4096), one_shot_blocks);
+  auto sixty_four = entries(64, 4096);
+  const auto one = plan_launches(sixty_four, one_shot_blocks);
   REQUIRE(one.size() == 1);
   CHECK(one.front().shape.blocks == 32);
   CHECK(one.front().shape.warps_per_block == 32);
@@ -316,15 +317,17 @@ TEST_CASE("operations that are launched together share the warps of as few launc
   const auto tiny = plan_alone(entries(1, 8).front(), one_shot_blocks);
   CHECK(tiny.blocks == 1);
   CHECK(tiny.warps_per_block == 1);
-  const auto many = plan_launches(entries(65, 0), one_shot_blocks);
+  auto sixty_five = entries(65, 0);
+  const auto many = plan_launches(sixty_five, one_shot_blocks);
   REQUIRE(many.size() == 2);
   CHECK(many.front().entries.size() == 64);
   CHECK(many.back().entries.size() == 1);
-  const auto full = plan_launches(entries(3, 512 * 1024), one_shot_blocks);
+  auto three = entries(3, 512 * 1024);
+  const auto full = plan_launches(three, one_shot_blocks);
   REQUIRE(full.size() == 2);
   CHECK(full.front().shape.blocks == 32);
   CHECK(full.front().entries.back().first_warp == 512);
-  const auto few = plan_launches(entries(64, 4096), 8);
+  const auto few = plan_launches(sixty_four, 8);
   REQUIRE(few.size() == 1);
   CHECK(few.front().shape.blocks == 8);
   CHECK(few.front().shape.lines_per_warp == 128);
