@@ -359,7 +359,7 @@ TEST_CASE("groups of ranks are compared part by part", "[collectives][ORD-2][GRP
   require_refusal(with(copy{memory, memory}), errc::mismatch, {named + "nothing"});
 }
 
-TEST_CASE("groups that are no prefix of each other's, and transfers in groups, are compared",
+TEST_CASE("groups of unequal length, and transfers and v-forms in groups, are compared",
           "[collectives][ORD-2][GRP-1]") {
   const validation_rig rig;
   const buffer memory = rig.mine.make(64);
