@@ -370,17 +370,9 @@ TEST_CASE("a lost controller is replaced in the simulation, and the next one kno
 
 TEST_CASE("a world that has failed is over in the simulation, though its controller is lost later and replaced",
           "[simulation]") {
-  scenario one = steady_scenario();
-  one.processes.emplace().orphans = orphan_policy::rejoin;
-  one.recovery.policy = recovery_policy::fail_fast;
-  one.requests.push_back(asked_next(one, operation_kind::all_reduce));
-  one.requests.back().lane = 0;
-  const auto strike = [&](fault_kind kind, int at_ms) {
-    one.faults.push_back(
-        {.number = one.faults.size(), .kind = kind, .at = std::chrono::milliseconds{at_ms}, .where = rank{1}});
-  };
-  strike(fault_kind::killed_process, 250);
-  strike(fault_kind::lost_controller, 1000);
+  scenario one = draw_process_scenario(3'060'585, 4, all_of_processes);
+  std::erase_if(one.requests, [](const planned_request& each) { return each.number != 31; });
+  std::erase_if(one.faults, [](const planned_fault& each) { return each.number != 1 && each.number != 3; });
   const simulation_result result = simulate(one, true);
   INFO(result.trace);
   CHECK(result.found.is_good());
