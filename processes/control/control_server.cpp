@@ -227,13 +227,18 @@ void control_server::open_order(const control_effect::open_order& begun) {
   next.until = later(running_now(), time_for_rings);
   opening_ = std::move(next);
   const bool is_any_asked = asked.candidates.size() > 1;
+  // A service that has replaced one of the same name has served no epoch, and keeps nothing.
+  const auto is_back = [this](const order_host& host) {
+    return std::ranges::any_of(away_hosts_, [&](const auto& one) { return is_same_process(one, host.who); });
+  };
   for (auto& one : hosts_) {
     order_host& host = one.second;
     host.is_asked = is_any_asked;
     host.ranks.clear();
-    asked.previous = host.served == before ? before : epoch{};
+    asked.previous = host.served == before || is_back(host) ? before : epoch{};
     if (is_any_asked) hosts_.send(one, asked);
   }
+  away_hosts_.clear();
   if (!is_any_host_asked()) finish_opening();
 }
 
@@ -356,6 +361,7 @@ void control_server::fail_host(const order_host& host, error why) {
 
 void control_server::lose_host(session_id which) {
   const auto found = hosts_.find(which);
+  if (found->second.served == opened_ && !found->second.ranks.empty()) away_hosts_.push_back(found->second.who);
   fail_host(found->second, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
   hosts_.erase(found);
   if (opening_ && !is_any_host_asked()) finish_opening();

@@ -204,6 +204,8 @@ private:
   bool is_holding_ = false; ///< hold_if_quiet() waits for drivers.
   std::map<session_id, process_connection> sessions_;
   session_table<order_host> hosts_{hooks_.send};
+  /// The order services that serve the present order and have lost their connection. They keep its resume points.
+  std::vector<process_identity> away_hosts_;
   attached_drivers drivers_{order_, hooks_.send};
   /// Whether the present epoch goes on without a controller: a host decides the order of all ranks, or there is one.
   bool outlasts_ = false;

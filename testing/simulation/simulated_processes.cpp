@@ -1029,6 +1029,8 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
             if (launcher_) launcher_->hear(event);
             note_change(event, state);
             if (event.phase != control_phase::rebuilding) wanted_.clear();
+            if (event.phase == control_phase::failed || event.phase == control_phase::forming)
+              has_failed_ = event.phase == control_phase::failed && !of_.processes->has_standby;
             if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
             if (event.phase == control_phase::forming && (event.epoch != forming_ || formed_by_ != of))
               changes_.begins(of, event.epoch, state.is_switching(), state.processes());
@@ -1635,6 +1637,10 @@ bool simulated_processes::is_over() const {
 bool simulated_processes::has_ended() const {
   if (is_stopping_ || (launcher_ && launcher_->is_ending())) return true; // it ends with its controller, or its job
   if (controllers_.has_ended()) return true;
+  // Nobody starts the processes of a world that has failed again, also if its controller is replaced afterwards.
+  const bool is_any_left = std::ranges::any_of(places_, [](const auto& one) { return !one->is_over(); }) ||
+                           std::ranges::find(is_starting_, true) != is_starting_.end();
+  if (has_failed_ && !is_any_left) return true;
   const control_server* const controller = controllers_.present();
   if (controller == nullptr) return false; // another one starts
   const control_phase now = controller->state().event().phase;

@@ -190,7 +190,8 @@ private:
   std::map<epoch, std::vector<std::weak_ptr<process>>> all_; ///< The processes of such epochs.
   std::size_t unended_ = 0; ///< Processes that have not been torn down, and calls that later() has not made.
   bool is_stopping_ = false;
-  bool is_over_ = false; ///< The run has ended.
+  bool has_failed_ = false; ///< A controller has ended the world because of a fault, and none has formed it again.
+  bool is_over_ = false;    ///< The run has ended.
 };
 
 } // namespace troupe::simulation

@@ -371,6 +371,18 @@ TEST_CASE("a lost controller is replaced in the simulation, and the next one kno
   CHECK(over.trace.find("another controller starts") == std::string::npos);
 }
 
+TEST_CASE("a world that has failed is over in the simulation, though its controller is lost later and replaced",
+          "[simulation]") {
+  scenario one = draw_process_scenario(3'060'585, 4, all_of_processes);
+  std::erase_if(one.requests, [](const planned_request& each) { return each.number != 31; });
+  std::erase_if(one.faults, [](const planned_fault& each) { return each.number != 1 && each.number != 3; });
+  const simulation_result result = simulate(one, true);
+  INFO(result.trace);
+  CHECK(result.found.is_good());
+  CHECK(result.trace.find("controller: world failed in epoch 1") != std::string::npos);
+  CHECK(result.trace.find("another controller starts") != std::string::npos);
+}
+
 namespace {
 
 /// Adds a sub-world of ranks 2 and 0, and \p count commits in it.
@@ -463,9 +475,12 @@ TEST_CASE(
   one.length = std::chrono::seconds{2};
   ask_sub_world(one, 8);
   one.splits.front().members = {rank{1}};
-  const auto strike = [&](fault_kind kind, int at_ms, int where) {
-    one.faults.push_back(
-        {.number = one.faults.size(), .kind = kind, .at = std::chrono::milliseconds{at_ms}, .where = rank{where}});
+  const auto strike = [&](fault_kind kind, int at_ms, int where, int span_ms = 0) {
+    one.faults.push_back({.number = one.faults.size(),
+                          .kind = kind,
+                          .at = std::chrono::milliseconds{at_ms},
+                          .where = rank{where},
+                          .span = std::chrono::milliseconds{span_ms}});
   };
   SECTION("of the host, which was away") {
     strike(fault_kind::killed_service, 20, 0); // so the controller orders the first requests
@@ -489,6 +504,19 @@ TEST_CASE(
     CHECK(count_in(result.trace,
                    "process 2001 sub-world 'split 0' world of 1 is ready (epoch 3, 1 ranks here); lane "
                    "simulated 0: 0 complete, commit 3; every process that knew the last commits is lost") == 1);
+  }
+  SECTION("nor if the same one has connected again meanwhile") {
+    for (std::size_t i = 4; i < 8; ++i) one.requests[i].at += std::chrono::milliseconds{i < 6 ? 150 : 800};
+    one.processes->orphans = orphan_policy::rejoin;
+    one.recovery.rebuilds = 10;
+    strike(fault_kind::cut_link, 225, 0);
+    strike(fault_kind::stopped_controller, 500, 0, 300); // the service takes it for lost
+    strike(fault_kind::killed_process, 700, 1);
+    const simulation_result result = simulate(one, true);
+    INFO(result.trace);
+    CHECK(result.found.is_good());
+    CHECK(count_in(result.trace, "lane simulated 0: 0 complete, commit 3; every process that knew the last commits is "
+                                 "lost") == 1);
   }
 }
 

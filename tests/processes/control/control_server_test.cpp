@@ -697,6 +697,56 @@ TEST_CASE("an order service that was started again serves from the next epoch on
   CHECK(at.told<serve_directive>(successor)[0].candidates[1].nonce == ring_session{{4, 0}});
 }
 
+TEST_CASE(
+    "an order service that connects again goes on with the last epoch if no other service has decided since (CUT-1)",
+    "[control][CUT-1]") {
+  manual_time time;
+  server_scene at;
+  constexpr peer_id again{5};
+  const auto attach = [&](peer_id by, const std::string& host) {
+    at.hear(by, 0, service_on(host));
+    return at.last_session;
+  };
+  const session_id host = attach(service, "h0");
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  const auto form = [&](epoch of, peer_id by, session_id serves) {
+    for (int i = 0; i < 100; ++i) { // longer than any pause before an epoch
+      time.advance(20ms);
+      at.server.tick();
+    }
+    at.hear(first, one, id_offer{of, {}});
+    if (serves != 0) at.hear(by, serves, serving_report{.of = of, .ranks = {rank{0}, rank{1}}});
+    at.hear(first, one, formed_report{of});
+    at.hear(second, other, formed_report{of});
+    REQUIRE(at.server.state().event().phase == control_phase::serving);
+    REQUIRE(at.server.state().current_epoch() == of);
+  };
+  form(epoch{1}, service, host);
+  SECTION("its connection has ended") {
+    at.server.lose(service, session_end::broken);
+    form(epoch{2}, again, attach(again, "h0"));
+    CHECK(at.told<serve_directive>(again).back().previous == epoch{1});
+  }
+  SECTION("the end of its connection has not been noticed") {
+    form(epoch{2}, again, attach(again, "h0"));
+    CHECK(at.told<serve_directive>(again).back().previous == epoch{1});
+  }
+  SECTION("it is the service of another host") {
+    at.server.lose(service, session_end::broken);
+    form(epoch{2}, again, attach(again, "h1"));
+    CHECK(at.told<serve_directive>(again).back().previous == epoch{});
+  }
+  SECTION("the controller has decided in an epoch in between") {
+    at.server.lose(service, session_end::broken);
+    form(epoch{2}, {}, 0);
+    const session_id back = attach(again, "h0");
+    at.hear(first, one, failed_report{epoch{2}, {.code = errc::device_failed, .text = "it burns", .rank = rank{0}}});
+    form(epoch{3}, again, back);
+    CHECK(at.told<serve_directive>(again).back().previous == epoch{});
+  }
+}
+
 TEST_CASE("requests are released when both have asked, and refused when the world stops or forms again", "[control]") {
   timed_scene at;
   CHECK(at.told<serve_directive>(service).empty()); // the processes have come to no gate
