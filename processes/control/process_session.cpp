@@ -44,6 +44,7 @@ nanoseconds process_session::silence_limit() const {
 }
 
 process_message process_session::introduce() {
+  unreported_.reset();
   who_.kept = keeps_epoch() ? epoch_ : epoch{};
   if (who_.kept == epoch{}) { // before another controller is told that it has no lease
     if (orphaned_by_) give_up_epoch(orphaned_by_);
@@ -58,6 +59,7 @@ process_message process_session::introduce() {
 
 void process_session::admitted() {
   who_.prepared = std::max(who_.prepared, latest_epoch()); // it may never be a rank, and outlive all that were
+  if (unreported_) send(*std::exchange(unreported_, std::nullopt));
 }
 
 void process_session::hear(controller_message& what) {
@@ -172,7 +174,7 @@ void process_session::work(time_point now, running_time running) {
     why.text += "; no controller has renewed the lease of this process before its end";
     const epoch of = epoch_;
     give_up_epoch(why);
-    send(failed_report{.of = of, .why = with_unknown_outcome(why)}); // in case a controller has admitted it
+    report_failure({.of = of, .why = with_unknown_outcome(why)}); // in case a controller has admitted it
   }
   if (!held_.empty() && running - held_.front().since > announced_limit)
     fail_order({.code = errc::deadline_exceeded,
@@ -286,7 +288,7 @@ void process_session::fail_order(const error& why) {
   serves_ = {};
   services_.deliver({failure_directive{epoch_, with_unknown_outcome(why)}});
   release_held(true);
-  send(failed_report{.of = epoch_, .why = why});
+  report_failure({.of = epoch_, .why = why});
 }
 
 void process_session::tell(member_report what) {
@@ -304,10 +306,15 @@ void process_session::tell(member_report what) {
                           const std::lock_guard lock{mutex_};
                           if (one.why.code == errc::process_poisoned) lease_->revoke(); // the process ends
                           if (one.of == epoch_) serves_ = {};
-                          send(std::move(one));
+                          report_failure(std::move(one));
                         },
                         [this](auto& one) { report(std::move(one)); }},
              what);
+}
+
+void process_session::report_failure(failed_report what) {
+  if (is_in_session()) return send(std::move(what));
+  if (what.of == who_.kept && !unreported_) unreported_ = std::move(what);
 }
 
 void process_session::report(process_message what) {

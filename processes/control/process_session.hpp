@@ -100,6 +100,9 @@ private:
   /// arrive.
   void release_held(bool all);
   void report(process_message what);
+  /// Reports \p what now, or to a controller that is about to admit this process as one that keeps the epoch. Requires
+  /// the lock.
+  void report_failure(failed_report what);
 
   /// A message that waits for decisions in the rings.
   struct held_directive {
@@ -117,6 +120,7 @@ private:
   epoch serves_{};                            ///< The epoch that this rank has formed, until it fails or is to end.
   epoch outlasting_{};                        ///< See lease_grant::outlasts.
   error orphaned_by_{};                       ///< Why it has no controller; errc::none if it has one.
+  std::optional<failed_report> unreported_{}; ///< The end of the epoch that its present join_request kept.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
   epoch_rings rings_;                         ///< Those of the present epoch.
   running_time knocked_{};                    ///< When a gate was looked for last.

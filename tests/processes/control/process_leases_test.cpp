@@ -297,6 +297,42 @@ TEST_CASE("a process whose lease ends without a controller is closed with the re
   CHECK(scene.introduction().kept == epoch{0});
 }
 
+TEST_CASE("a controller that admits a process after the end of the epoch with which it came is told of that",
+          "[control][lease][takeover][TIM-1]") {
+  kept_scene scene{false};
+  const bool ends_by_lease = GENERATE(true, false);
+  scene.form(epoch{4});
+  scene.hear(lease_grant{.of = epoch{4},
+                         .number = 0,
+                         .length = ends_by_lease ? nanoseconds{300ms} : 1h,
+                         .outlasts = true}); // of real time
+  scene.link->tell(formed_report{epoch{4}});
+  scene.lose_controller();
+  REQUIRE(scene.introduction().kept == epoch{4});
+  if (ends_by_lease) {
+    REQUIRE(comes_true([&] { return scene.now(epoch{4}) != standing::held; }));
+    scene.pass(20ms);
+    CHECK(scene.got<failure_directive>().size() == 1);
+  } else {
+    scene.link->tell(failed_report{
+        .of = epoch{4}, .why = {.code = errc::device_failed, .effect = effect::unknown_outcome, .text = "broken"}});
+  }
+  CHECK(scene.told<failed_report>().empty()); // it has no session
+  SECTION("it is admitted") {
+    scene.admit_by(8);
+    const auto told = scene.told<failed_report>();
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].of == epoch{4});
+    CHECK(told[0].why.effect == effect::unknown_outcome);
+  }
+  SECTION("it connects to another one, which hears that it keeps nothing") {
+    scene.lose_controller();
+    CHECK(scene.introduction().kept == epoch{});
+    scene.admit_by(8);
+    CHECK(scene.told<failed_report>().empty());
+  }
+}
+
 TEST_CASE("a process that keeps its epoch looks for another controller before its lease ends", "[control][takeover]") {
   kept_scene scene;
   CHECK_FALSE(scene.pass(3s));
