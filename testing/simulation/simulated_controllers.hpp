@@ -68,7 +68,7 @@ public:
   /// Returns the number of servers that were made.
   [[nodiscard]] number made() const noexcept { return made_; }
   /// Returns whether nothing here runs any more. It becomes true soon after the end of the run.
-  [[nodiscard]] bool is_idle() const noexcept { return elections_ == 0; }
+  [[nodiscard]] bool is_idle() const noexcept { return elections_ == 0 && waiting_calls_ == 0; }
   /// Returns whether a controller has reported the end of the world, or found it in the store.
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
 
@@ -131,7 +131,8 @@ private:
   std::size_t elected_ = 0; ///< The address of the controller that the store has elected last.
   time_point elected_at_{}; ///< When the store has elected that after another one.
   number made_ = 0;
-  std::size_t elections_ = 0; ///< The number of processes that stand by or decide.
+  std::size_t elections_ = 0;     ///< The number of processes that stand by or decide.
+  std::size_t waiting_calls_ = 0; ///< call()s of a process that is stopped.
   bool has_ended_ = false;
 };
 
@@ -140,7 +141,9 @@ void simulated_controllers::call(number which, Call call) {
   for (node& one : nodes_) {
     const bool is_it = one.made == which || nodes_.size() == 1;
     if (!is_it) continue;
+    ++waiting_calls_;
     await_running(one);
+    --waiting_calls_;
     if (!one.server || (one.made != which && nodes_.size() > 1)) return;
     const fibers::group_scope with_its_clock{group_of(one)};
     return call(*one.server);
