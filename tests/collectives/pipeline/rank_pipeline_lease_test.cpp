@@ -121,6 +121,7 @@ TEST_CASE(
   CHECK(answers == std::vector<std::string>{"rank 1 is lost"});
   rig.ranks[0]->answer_under_lease(answer);
   CHECK(answers.size() == 2);
+  lease->revoke(); // else the launcher waits for it
   stuck.open();
   rig.settle();
 }
