@@ -42,7 +42,10 @@ void captured_plans::capture(capture_request asked, const std::shared_ptr<captur
   if (!plan->options().name.empty()) directory_->add(plan);
   capture_now(plan, patience_of(*plan), [plan, reply, directory = directory_](const error& failure, nanoseconds) {
     // A captured plan whose success this process may not report is there, as at its peers.
-    failure&& failure.effect == effect::rejected ? directory->remove(plan) : directory->replace_by(plan);
+    if (failure && failure.effect == effect::rejected)
+      directory->remove(plan);
+    else
+      directory->replace_by(plan);
     if (failure) return reply->deliver(failure);
     reply->deliver(capture_reply{plan});
   });
