@@ -500,7 +500,7 @@ void rank_pipeline::answer_late(std::function<void(const error& why)> answer) {
   }
   if (failed()) return fail_late_answers();
   sequence([](rank_pipeline& by) {
-    if (!by.may_launch()) return;
+    if (by.failed() || !by.may_launch()) return; // fail() has answered, or will
     const auto next = by.take_late_answer();
     if (!next) return;
     next({});

@@ -46,7 +46,8 @@ public:
   void quiesces(const world_processes& now);
   /// Records a message of process \p from to its controller.
   void hears(std::uint64_t from, const process_message& what);
-  /// Records that process \p by is told that epoch \p of has this id. \p now: the members of the present controller.
+  /// Records that process \p by is sent the \p id with which epoch \p of forms. \p now: the processes that the sending
+  /// controller has.
   void told(std::uint64_t by, epoch of, const unique_id& id, const world_processes& now);
   /// Records that process \p by is told to form \p of, so that another controller learns of that epoch.
   void directed(std::uint64_t by, epoch of) { directed_.emplace(by, of); }
