@@ -60,7 +60,7 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "python3 (>= 3.9)") # plot, report, 
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS python3-matplotlib python3-rich ${opened_at_run_time})
 list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS)
 # libtroupe.so, for dpkg-shlibdeps to look into; CPack lets each list end for itself.
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/runtime)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
 
 # What a consumer of the package links or includes. Only what came from the distribution is one of its packages.
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtroupe-dev)
