@@ -12,6 +12,7 @@
 #include <deque>
 #include <exception>
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -374,14 +375,22 @@ public:
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
     std::vector<rank_client> clients;
     for (const rank target : world_.local_ranks()) clients.emplace_back(world_, target, lane_);
-    // The threads live only during a series. Otherwise each would take a core from other measurements.
-    thread_team team{clients.size(), [](std::size_t i) { name_this_thread("bench/rank" + std::to_string(i)); }};
+    // The calling thread asks the only rank of a process: if it passed each request to another thread, the ranks would
+    // ask less close together. The threads live only during a series. Otherwise each would take a core from other
+    // measurements.
+    std::optional<thread_team> team;
+    if (clients.size() > 1)
+      team.emplace(clients.size(), [](std::size_t i) { name_this_thread("bench/rank" + std::to_string(i)); });
     series result;
     const time_point began = steady::now();
     for (std::size_t done = 0; done < total; done += depth) {
       const thread_team::task batch = [&](std::size_t i) { clients[i].ask(parts[i], std::min(depth, total - done)); };
-      team.release(batch);
-      team.await();
+      if (team) {
+        team->release(batch);
+        team->await();
+      } else {
+        batch(0);
+      }
       std::vector<std::vector<request_times>> times;
       for (const rank_client& one : clients) {
         times.push_back(one.times());
