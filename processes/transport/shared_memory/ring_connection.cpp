@@ -128,6 +128,16 @@ std::size_t ring_sender::write(std::string_view message, std::size_t from) {
 }
 
 error ring_sender::send(std::string_view message, time_point now) {
+  error why = post(message, now);
+  if (std::exchange(has_posted_, false)) peer_bell_->caller().ring();
+  return why;
+}
+
+void ring_sender::wake_posted() {
+  if (std::exchange(has_posted_, false)) peer_bell_->caller().ring_ordered();
+}
+
+error ring_sender::post(std::string_view message, time_point now) {
   if (failure_) return failure_;
   if (message.size() > longest_ring_message_bytes)
     return {.code = errc::invalid_argument,
@@ -139,7 +149,7 @@ error ring_sender::send(std::string_view message, time_point now) {
     if (!kept_.empty()) return keep(message, 0);
   }
   const std::size_t at = write(message, 0);
-  if (at > 0) peer_bell_->caller().ring(); // some of it has been written, or all (npos)
+  has_posted_ = has_posted_ || at > 0; // some of it has been written, or all (npos)
   if (at == std::string_view::npos) return {};
   read_words_ = writer_.read_words();
   running_ = running_clock{now, settings_.behind / pauses_in_a_limit};

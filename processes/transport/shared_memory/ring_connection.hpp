@@ -45,6 +45,11 @@ public:
   /// Sends \p message, or keeps the part that does not fit. Errors: see failure(); invalid_argument (too long; not a
   /// failure of the connection).
   error send(std::string_view message, time_point now);
+  /// As send(), but does not wake the peer. A sender to several peers posts to all of them, calls
+  /// doorbell_caller::order() once, and then wake_posted() for each.
+  error post(std::string_view message, time_point now);
+  [[nodiscard]] bool has_posted() const noexcept { return has_posted_; }
+  void wake_posted();
   /// Writes as much of the kept messages as fits.
   error flush(time_point now);
   /// Returns whether a message was kept.
@@ -73,6 +78,7 @@ private:
   std::deque<std::string> kept_;
   std::size_t kept_from_ = 0; ///< Bytes of the first kept message that are written.
   std::size_t kept_bytes_ = 0;
+  bool has_posted_ = false;      ///< Something was written of which the peer's bell does not know.
   std::uint64_t read_words_ = 0; ///< The peer's read position at progress_.
   running_clock running_;        ///< Read at each attempt to write while a message waits.
   running_time progress_{};
@@ -137,6 +143,9 @@ public:
 
   /// As the functions of both halves.
   error send(std::string_view message, time_point now) { return failure() ? failure() : out_.send(message, now); }
+  error post(std::string_view message, time_point now) { return failure() ? failure() : out_.post(message, now); }
+  [[nodiscard]] bool has_posted() const noexcept { return out_.has_posted(); }
+  void wake_posted() { out_.wake_posted(); }
   error flush(time_point now) { return failure() ? failure() : out_.flush(now); }
   [[nodiscard]] bool is_waiting() const noexcept { return out_.is_waiting() && !in_.failure(); }
   [[nodiscard]] bool receive(std::string& into) { return !out_.failure() && in_.receive(into); }

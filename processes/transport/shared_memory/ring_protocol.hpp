@@ -29,6 +29,7 @@ enum class ring_step : std::uint8_t {
   write_payload, ///< Writer: one word of the payload.
   write_header,  ///< Writer: length and check.
   publish,       ///< Writer: the sequence word, after everything else.
+  order_bell,    ///< Writer: orders what it has published before its loads of "parked".
   read_parked,   ///< Writer: whether the reader is parked.
   count_ring,    ///< Writer: changes the word on which the reader sleeps.
   wake,          ///< Writer: wakes the sleeping reader.
@@ -136,9 +137,8 @@ public:
     }
     memory_.store(layout_.word(position_ + 1), length << 32U | check.value(), std::memory_order_relaxed,
                   ring_step::write_header);
-    // Release: a reader that sees this word also sees the record and the zero behind it. Sequentially consistent,
-    // because the doorbell's "parked" is read next: see doorbell_caller.
-    memory_.store(layout_.word(position_), position_ + 1, std::memory_order_seq_cst, ring_step::publish);
+    // Release: a reader that sees this word also sees the record and the zero behind it.
+    memory_.store(layout_.word(position_), position_ + 1, std::memory_order_release, ring_step::publish);
     position_ += words;
     return ring_write::written;
   }
@@ -245,12 +245,19 @@ class doorbell_caller {
 public:
   explicit doorbell_caller(Access memory) : memory_{memory} {}
 
-  /// Wakes the reader if it is parked. Call it after a write. The writer has published with sequential consistency
-  /// before it reads "parked", and the reader announces that it parks before it looks for news, so at least one of them
-  /// sees the other. If a writer's process ends after it has published but before it wakes the reader, the reader
-  /// sleeps until its time limit, and other writers still find "parked" set. Costs one load while the reader is awake.
+  /// Wakes the reader if it is parked. Call it after a write. A fence orders the write before the load of "parked", and
+  /// the reader announces that it parks before it looks for news, so at least one of them sees the other. If a writer's
+  /// process ends after it has published but before it wakes the reader, the reader sleeps until its time limit, and
+  /// other writers still find "parked" set. Costs a fence and one load while the reader is awake.
   void ring() {
-    if (memory_.load(doorbell_layout::parked, std::memory_order_seq_cst, ring_step::read_parked) == 0) return;
+    order();
+    ring_ordered();
+  }
+  /// The two steps of ring(). A fence waits until all writes before it have reached memory, so a writer of several
+  /// rings calls order() once behind its writes into all of them, and then ring_ordered() for each bell.
+  void order() { memory_.fence(ring_step::order_bell); }
+  void ring_ordered() {
+    if (memory_.load(doorbell_layout::parked, std::memory_order_relaxed, ring_step::read_parked) == 0) return;
     memory_.add(doorbell_layout::rings, 1, ring_step::count_ring);
     memory_.wake(doorbell_layout::rings, ring_step::wake);
   }

@@ -31,6 +31,7 @@ public:
   void store(std::size_t at, std::uint64_t value, std::memory_order order, ring_step) const noexcept {
     std::atomic_ref{words_[at]}.store(value, order);
   }
+  static void fence(ring_step) noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
   void add(std::size_t at, std::uint64_t value, ring_step) const noexcept {
     std::atomic_ref{words_[at]}.fetch_add(value);
   }

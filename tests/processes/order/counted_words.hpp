@@ -45,6 +45,10 @@ public:
     planned_strike.count(step);
     real_.add(at, value, step);
   }
+  void fence(ring_step step) const {
+    planned_strike.count(step);
+    shared_words::fence(step);
+  }
   void wake(std::size_t at, ring_step step) const {
     planned_strike.count(step);
     real_.wake(at, step);

@@ -288,6 +288,10 @@ public:
     tick();
     real_.add(at, value, step);
   }
+  void fence(ring_step step) {
+    tick();
+    shared_words::fence(step);
+  }
   void wake(std::size_t at, ring_step step) {
     tick();
     real_.wake(at, step);

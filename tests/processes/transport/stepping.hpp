@@ -7,9 +7,9 @@
 // never running it again.
 //
 // Memory is a history of stores for each word, each with the view of its writer (the release/acquire fragment of C++20,
-// with one view for all sequentially consistent accesses). A load may return every store that its thread's view
-// permits, so a store that is not released, a load that does not acquire and a missing sequentially consistent pair are
-// all visible, on any machine. Not modelled: a load that is delayed behind a later store of its own thread.
+// with one view for all sequentially consistent accesses and fences). A load may return every store that its thread's
+// view permits, so a store that is not released, a load that does not acquire and a missing sequentially consistent
+// pair are all visible, on any machine. Not modelled: a load that is delayed behind a later store of its own thread.
 #pragma once
 
 #include <troupe/processes/transport/shared_memory/ring_protocol.hpp>
@@ -37,8 +37,7 @@ enum class fault : std::uint8_t {
   sequence_unacquired, ///< It is loaded without acquire.
   reused_slot,         ///< The word behind a record keeps what an earlier round has left there.
   consumed_early,      ///< A record may be written over while it is being copied.
-  publish_not_sc,      ///< Released, but not ordered before the load of "parked".
-  parked_not_sc,       ///< "parked" may be loaded before the record is published.
+  fence_dropped,       ///< "parked" may be loaded before the record is published.
   announce_not_sc,     ///< "parked" may be stored after the last look.
   news_not_sc,         ///< The last look may come before "parked" is stored.
   announce_dropped,    ///< The reader sleeps unannounced.
@@ -46,7 +45,7 @@ enum class fault : std::uint8_t {
   wake_dropped         ///< Nobody wakes the reader.
 };
 
-enum class access_kind : std::uint8_t { load, store, add, wake, sleep };
+enum class access_kind : std::uint8_t { load, store, add, fence, wake, sleep };
 
 struct access {
   access_kind kind;
@@ -100,7 +99,6 @@ public:
   std::uint64_t load(std::size_t at, std::memory_order order, ring_step step) {
     const fault planted = side_->planted;
     if (step == ring_step::read_sequence && planted == fault::sequence_unacquired) order = std::memory_order_relaxed;
-    if (step == ring_step::read_parked && planted == fault::parked_not_sc) order = std::memory_order_acquire;
     if (step == ring_step::check_news && planted == fault::news_not_sc) order = std::memory_order_acquire;
     const std::uint64_t got = side_->results.take({access_kind::load, word(at), 0, order, step});
     if (step == ring_step::read_sequence) side_->sequence = got;
@@ -112,7 +110,6 @@ public:
   void store(std::size_t at, std::uint64_t value, std::memory_order order, ring_step step) {
     const fault planted = side_->planted;
     if (step == ring_step::publish && planted == fault::publish_unreleased) order = std::memory_order_relaxed;
-    if (step == ring_step::publish && planted == fault::publish_not_sc) order = std::memory_order_release;
     if (step == ring_step::announce_park && planted == fault::announce_not_sc) order = std::memory_order_release;
     if (step == ring_step::announce_park && planted == fault::announce_dropped) return;
     if (step == ring_step::clear_next && planted == fault::reused_slot) return;
@@ -122,6 +119,10 @@ public:
   void add(std::size_t at, std::uint64_t value, ring_step step) {
     if (side_->planted == fault::count_dropped) return;
     side_->results.take({access_kind::add, word(at), value, std::memory_order_seq_cst, step});
+  }
+  void fence(ring_step step) {
+    if (side_->planted == fault::fence_dropped) return;
+    side_->results.take({access_kind::fence, 0, 0, std::memory_order_seq_cst, step});
   }
   void wake(std::size_t at, ring_step step) {
     if (side_->planted == fault::wake_dropped) return;
@@ -300,6 +301,9 @@ private:
       history.push_back(one);
       if (history.size() > 250) return violate(made, "a word is stored too often for this model, which is no fault");
       if (at.step == ring_step::publish) ++made.published;
+    } else if (at.kind == access_kind::fence) {
+      join(self.now, made.sc);
+      join(made.sc, self.now);
     } else if (at.kind == access_kind::wake) {
       side& peer = made.sides[1 - which];
       if (peer.status == side_status::asleep && peer.next->word == at.word) {
