@@ -1,6 +1,8 @@
 /// Flow control of the batches that one side of a connection to an order_server sends.
 #pragma once
 
+#include <troupe/processes/order/codec/batch_header.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,8 +16,9 @@ namespace troupe {
 /// acknowledged earlier ones (batch_header::seen). Rings and control connections end when too many bytes wait in them,
 /// so without this limit many long messages at one time would end the connection, and with it the epoch.
 ///
-/// A batch is sent in any case if none is unacknowledged. The count of unacknowledged bytes is an upper bound, exact
-/// when everything is acknowledged. Threads: one at a time.
+/// A batch is sent in any case if none is unacknowledged but one that the other side may leave so
+/// (longest_unseen_batch_bytes). The count of unacknowledged bytes is an upper bound, exact for the last batch alone.
+/// Threads: one at a time.
 class batch_window {
 public:
   static constexpr std::size_t most_unseen_bytes = std::size_t{4} << 20U;
@@ -36,6 +39,8 @@ public:
   bool acknowledge(std::uint64_t seen) {
     if (seen >= sent_)
       unseen_bytes_ = later_bytes_ = 0;
+    else if (seen + 1 == sent_)
+      unseen_bytes_ = last_bytes_, later_bytes_ = 0;
     else if (seen >= mark_)
       unseen_bytes_ = std::exchange(later_bytes_, 0);
     else
@@ -53,21 +58,23 @@ public:
 private:
   [[nodiscard]] bool has_room(std::size_t size_bytes) const noexcept {
     const std::size_t unseen = unseen_bytes_ + later_bytes_;
-    return unseen == 0 || unseen + size_bytes <= most_unseen_bytes;
+    return unseen <= longest_unseen_batch_bytes || unseen + size_bytes <= most_unseen_bytes;
   }
   void pass(std::string batch) {
     ++sent_;
-    later_bytes_ += batch.size();
+    last_bytes_ = batch.size();
+    later_bytes_ += last_bytes_;
     send_(std::move(batch));
   }
 
   const std::function<void(std::string)> send_;
   std::deque<std::string> waiting_;
   std::uint64_t sent_ = 0; ///< Number of batches passed to the connection.
-  // Two counters in place of the size of each batch, so that nothing is allocated for a batch that is sent.
+  // Counters in place of the size of each batch, so that nothing is allocated for a batch that is sent.
   std::uint64_t mark_ = 0;       ///< The number of a sent batch.
   std::size_t unseen_bytes_ = 0; ///< Bytes of batches up to mark_, until that one is acknowledged.
   std::size_t later_bytes_ = 0;  ///< Bytes of the batches after it.
+  std::size_t last_bytes_ = 0;   ///< Bytes of the batch that was sent last.
 };
 
 } // namespace troupe

@@ -52,9 +52,6 @@ struct ordered_rank {
 
 namespace {
 
-/// Maximum number of unacknowledged batches: one that is being read, and one behind it. At the maximum, the next batch
-/// waits.
-constexpr std::uint64_t most_unseen = 2;
 /// Number of launches with which a launcher is busy: one in progress, and the next.
 constexpr std::size_t enough_launches = 2;
 /// A batch with this many bytes or records is sent in any case.
@@ -275,7 +272,7 @@ void order_connection::decline(std::uint64_t world, error why) {
 }
 
 bool order_connection::may_send() const noexcept {
-  return sent_.load() - seen_.load() < most_unseen || out_.size_bytes() >= enough_bytes ||
+  return sent_.load() - seen_.load() < most_unseen_batches || out_.size_bytes() >= enough_bytes ||
          out_.records() >= enough_records;
 }
 

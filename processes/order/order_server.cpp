@@ -134,6 +134,7 @@ void order_server::begin(epoch of, int world_size) {
   epoch_ = of;
   closed_ = held_ = false;
   composed_ = nullptr;
+  spent_.clear();
   worlds_.clear();
   attached_.clear();
   ranks_.clear();
@@ -334,33 +335,36 @@ order_server::connection* order_server::find_rank(rank one) const noexcept {
 }
 
 error order_server::receive(rank from, std::string_view batch, time_point now) {
+  error failure; // the only object that is returned, so that nothing is moved
   const auto name = [from] { return "a batch of rank " + to_string(from); };
   connection* const found = find_rank(from);
-  if (found == nullptr)
-    return {.code = errc::internal,
-            .text = name() + " has arrived at a world of " + std::to_string(ranks_.size()) + " ranks" +
-                    (is_host_ ? ", not all of which are on this host" : ""),
-            .rank = from};
+  if (found == nullptr) {
+    failure = {.code = errc::internal,
+               .text = name() + " has arrived at a world of " + std::to_string(ranks_.size()) + " ranks" +
+                       (is_host_ ? ", not all of which are on this host" : ""),
+               .rank = from};
+    return failure;
+  }
   connection& by = *found;
   const member& self = *by.worlds.front();
   const bool is_checked = self.of->is_decided_here; // else by the controller
   wire_reader in{batch};
   const batch_header header = batch_header::read(in);
-  if (in.ok() && header.epoch < epoch_) return {};
+  if (in.ok() && header.epoch < epoch_) return failure;
   if (header.epoch > epoch_) in.refuse("it is of an epoch that has not begun");
   if (held_) { // the report of the rank's successes may have overtaken it
     if (in.ok()) note_successes(from, header.succeeded);
-    return in.failure(name());
+    failure = in.failure(name());
+    return failure;
   }
   if (header.number != by.received + 1) in.refuse("batches before it are missing, or it is a duplicate");
   if ((is_checked && header.succeeded > log_.released_to(from)) || header.succeeded < self.successes->value())
     in.refuse("it counts successes of requests that were not released");
   if (in.ok()) {
     by.received = header.number;
-    if (by.host == 0) by.out.has_seen(header.number); // else its service acknowledges its batches
+    if (by.host == 0) by.out.has_seen(header.number, batch.size()); // else its service acknowledges its batches
     self.successes->set(header.succeeded);
   }
-  error failure;
   while (!failure && by.in.next(in, record_)) take(by, record_, now, failure);
   settle();
   if (!in.ok() && !failure) failure = in.failure(name());
@@ -556,7 +560,7 @@ error order_server::receive(process_address from, std::string_view batch) {
   const batch_header told = batch_header::read(in);
   if (in.ok() && told.epoch < epoch_) return {};
   if (told.epoch > epoch_ || told.number != by.received + 1) in.refuse("it is not the next batch of this epoch");
-  if (in.ok()) by.out.has_seen(by.received = told.number);
+  if (in.ok()) by.out.has_seen(by.received = told.number, batch.size());
   request_record one;
   const auto size = static_cast<int>(ranks_.size());
   while (by.in.next(in, one)) {
@@ -782,7 +786,8 @@ void order_server::settle() {
     });
     straggling_.push_back(completed(one, **found));
   }
-  effects_.clear();
+  spent_.clear();
+  std::swap(effects_, spent_);
 }
 
 std::shared_ptr<absence_report> order_server::completed(const std::shared_ptr<absence_report>& report,
@@ -814,6 +819,11 @@ time_point order_server::next_due() const noexcept {
   time_point due = order_->next_due();
   for (const auto& one : worlds_) due = std::min(due, one->turns.next_due());
   return due;
+}
+
+bool order_server::has_outgoing() const noexcept {
+  return std::ranges::any_of(ranks_, [](const auto& one) { return one && !one->out.empty(); }) ||
+         std::ranges::any_of(attached_, [](const auto& one) { return !one.second.out.empty(); });
 }
 
 bool order_server::take_outgoing(rank to, std::string& into) {

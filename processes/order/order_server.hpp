@@ -99,6 +99,8 @@ public:
   /// Returns the time before which expire() does nothing.
   [[nodiscard]] time_point next_due() const noexcept;
 
+  /// Returns whether take_outgoing() has a batch for any process.
+  [[nodiscard]] bool has_outgoing() const noexcept;
   /// Replaces \p into by the next batch for \p to, of at most longest_batch_bytes. Returns false if there is none.
   [[nodiscard]] bool take_outgoing(rank to, std::string& into);
   [[nodiscard]] bool take_outgoing(process_address to, std::string& into);
@@ -108,6 +110,8 @@ public:
     std::string batch;
     return take_outgoing(to, batch) ? batch : std::string{};
   }
+  /// Destroys the requests that were decided last. Optional; once their decisions have been sent, no rank waits for it.
+  void tidy() noexcept { spent_.clear(); }
   /// Returns the bytes for a process without a rank that take_outgoing() has not returned.
   [[nodiscard]] std::size_t waiting_bytes(process_address to) const;
   /// Returns the number of batches for \p to in this epoch, including those that take_outgoing() has not returned yet.
@@ -208,7 +212,7 @@ private:
   const world* composed_ = nullptr;          ///< The world whose operations are composed.
   std::uint64_t launch_ = 0;                 ///< Number of launches, each of one or several operations.
   std::vector<fusion_composer::part> parts_; ///< A member so that its memory is reused.
-  sequencing_effects effects_;               ///< A member so that its memory is reused.
+  sequencing_effects effects_, spent_;       ///< Members so that their memory is reused.
   std::vector<std::shared_ptr<const absence_report>> straggling_;
   std::shared_ptr<absence_report> incomplete_; ///< The argument of the last call of completed().
   std::shared_ptr<absence_report> completed_;  ///< Its result.

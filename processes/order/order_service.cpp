@@ -291,16 +291,16 @@ void order_service::lose(place& one, error why) {
 
 bool order_service::read(place& from, time_point now) {
   auto& rings = from.route.rings;
-  if (!rings || rings->is_waiting()) return false;
-  const bool has_come = rings->receive(message_);
-  if (!has_come && !rings->failure()) return false;
-  from.has_written = from.has_written || has_come;
-  error why = !has_come        ? rings->failure()
-              : from.is_rank() ? order_.receive(from.self(), message_, now)
-                               : order_.receive(from.where, message_);
-  const bool is_lost = static_cast<bool>(why);
-  if (is_lost) lose(from, std::move(why));
-  return has_come || is_lost;
+  if (!rings || !rings->has_news() || rings->is_waiting()) return false; // the first question costs least
+  if (rings->receive(message_)) {
+    from.has_written = true;
+    if (error why = from.is_rank() ? order_.receive(from.self(), message_, now) : order_.receive(from.where, message_))
+      lose(from, std::move(why));
+    return true;
+  }
+  if (!rings->failure()) return false;
+  lose(from, rings->failure());
+  return true;
 }
 
 bool order_service::check(time_point now) {
@@ -327,7 +327,7 @@ void order_service::deliver_to(place& to, time_point now) {
   while (!rings || (!rings->is_waiting() && !rings->failure())) {
     if (!(to.is_rank() ? order_.take_outgoing(to.self(), batch_) : order_.take_outgoing(to.where, batch_))) break;
     if (rings)
-      rings->send(batch_, now);
+      rings->post(batch_, now);
     else
       send(std::exchange(batch_, {}));
   }
@@ -376,10 +376,18 @@ void order_service::deliver(time_point now) {
   for (remote_host& host : hosts_) deliver_to(host);
   if (to_controller_) deliver_to_controller(false);
   for (place& one : places_) deliver_to(one, now);
+  const auto has_posted = [](const place& one) { return one.route.rings && one.route.rings->has_posted(); };
+  if (std::ranges::none_of(places_, has_posted)) return;
+  bell_->caller().order(); // one for all, since each waits until its writes have reached the other processes' cores
+  for (place& one : places_)
+    if (has_posted(one)) one.route.rings->wake_posted();
 }
 
 bool order_service::deliver_all(time_point now) {
+  // Most requests are not the last of their operation, and lead to nothing.
+  if (hosts_.empty() && !to_controller_ && !order_.has_outgoing() && !is_any_waiting()) return false;
   deliver(now);
+  order_.tidy();
   bool has_lost = false;
   for (place& one : places_)
     if (std::optional<error> why = failure_of(one)) {

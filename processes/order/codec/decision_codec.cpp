@@ -100,12 +100,13 @@ bool decision_writer::begin_record() {
 }
 
 bool decision_writer::take(std::string& into) {
-  if (out_.empty() && !must_send_) return false;
+  if (empty()) return false;
   must_send_ = false;
   ++batches_;
   const bool is_last = full_.empty(); // records follow a full batch
   // Only the last of several batches completes the decisions that were passed on.
   if (!passed_on_ || is_last) sent_passed_on_ = passed_on_.value_or(batches_);
+  sent_seen_ = seen_;
   const batch_header header{.epoch = epoch_, .number = batches_, .seen = seen_, .controller_batch = sent_passed_on_};
   header.write_before(is_last ? out_.view() : full_.front(), into);
   if (is_last) {

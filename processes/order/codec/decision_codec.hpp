@@ -66,11 +66,11 @@ public:
   /// Adds a record of another form. Returns whether a new batch begins with it. If so, later releases cannot join
   /// earlier ones.
   bool add(const decision_record& one);
-  /// Records that the rank's batch \p number was read. The next batch acknowledges it, and is sent even without
-  /// decisions.
-  void has_seen(std::uint64_t number) noexcept {
+  /// Records that the rank's batch \p number, of \p size_bytes, was read. The next batch acknowledges it. That one is
+  /// sent even without decisions if the rank may be waiting for it (most_unseen_batches).
+  void has_seen(std::uint64_t number, std::size_t size_bytes) noexcept {
     seen_ = number;
-    must_send_ = true;
+    must_send_ = must_send_ || number >= sent_seen_ + most_unseen_batches || size_bytes > longest_unseen_batch_bytes;
   }
   /// Records that the decisions so far contain batch \p number of the controller (batch_header::controller_batch). The
   /// next batch names this number, and is sent even without decisions.
@@ -78,7 +78,8 @@ public:
     passed_on_ = number;
     must_send_ = true;
   }
-  /// Replaces \p into by the next batch. Returns false, and leaves \p into as it is, if there is nothing to send.
+  [[nodiscard]] bool empty() const noexcept { return out_.empty() && !must_send_; }
+  /// Replaces \p into by the next batch. Returns false, and leaves \p into as it is, if it is empty.
   [[nodiscard]] bool take(std::string& into);
   /// As above. Returns the batch; empty if there is nothing to send.
   [[nodiscard]] std::string take() {
@@ -88,9 +89,7 @@ public:
   /// Returns the size of the records that take() has not returned.
   [[nodiscard]] std::size_t waiting_bytes() const noexcept { return full_bytes_ + out_.size_bytes(); }
   /// Returns the number of batches so far, including those that take() has not returned yet.
-  [[nodiscard]] std::uint64_t batches() const noexcept {
-    return batches_ + full_.size() + (out_.empty() && !must_send_ ? 0 : 1);
-  }
+  [[nodiscard]] std::uint64_t batches() const noexcept { return batches_ + full_.size() + (empty() ? 0 : 1); }
 
 private:
   /// Returns whether a new batch begins.
@@ -101,7 +100,7 @@ private:
   std::deque<std::string> full_; ///< Finished batches, without their headers. Records follow them in out_.
   std::size_t full_bytes_ = 0;
   std::uint64_t batches_ = 0;
-  std::uint64_t seen_ = 0;
+  std::uint64_t seen_ = 0, sent_seen_ = 0;
   std::optional<std::uint64_t> passed_on_{}; ///< Empty if there is no other order service.
   std::uint64_t sent_passed_on_ = 0;
   bool must_send_ = false;     ///< The next batch is sent even without decisions.

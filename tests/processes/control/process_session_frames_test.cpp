@@ -98,14 +98,14 @@ TEST_CASE("decisions that come before the order of their epoch is open are follo
     }
   // An order that received these bytes would refuse the first batch below, as a duplicate.
   decision_writer misplaced{rig_epoch};
-  misplaced.has_seen(0);
+  misplaced.has_seen(0, full_batch_bytes);
   const std::string stray = misplaced.take();
   if (!order_before) one.hear(order_batch{before, stray}); // the next forming drops it
   one.form(rig_epoch);
   one.hear(order_batch{before, stray}); // too late
   decision_writer out{rig_epoch};
   for (int i = 0; i < 3; ++i) { // numbered, so that an order notices if one is missing or not in its place
-    out.has_seen(0);
+    out.has_seen(0, full_batch_bytes);
     one.hear(order_batch{rig_epoch, out.take()});
   }
   const auto order = connected(one.link->open_order(rig.rig.ranks[0]));

@@ -48,7 +48,7 @@ struct attached_scene {
     return all;
   }
   error acknowledge(std::uint64_t seen) {
-    out.has_seen(seen);
+    out.has_seen(seen, full_batch_bytes);
     return link->receive(out.take());
   }
 

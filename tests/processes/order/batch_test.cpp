@@ -96,7 +96,7 @@ std::string all_requests() {
 /// One of everything that is decided for rank 0 of two.
 std::string all_decisions() {
   decision_writer out{of};
-  out.has_seen(5);
+  out.has_seen(5, full_batch_bytes);
   out.release(1, 0);
   out.release(9, {});
   using form = decision_record::form;
@@ -832,7 +832,7 @@ TEST_CASE("batches of decisions are counted, and name the batch of the controlle
     wire_reader in{batch};
     return batch_header::read(in);
   };
-  out.has_seen(4);
+  out.has_seen(4, full_batch_bytes);
   CHECK(out.batches() == 1);
   const batch_header first = header();
   CHECK(first.epoch == of);

@@ -167,9 +167,11 @@ TEST_CASE("a batch of an older epoch is dropped, and one of a newer epoch is ref
   std::string sent;
   const auto next = std::make_shared<order_connection>(one.rig.ranks[0], rig_epoch.next(), one.time,
                                                        [&](std::string batch) { sent = batch; });
-  next->whole()->turn({.name = "work"}, [](const error&, std::span<const opened_world>) {});
-  CHECK_FALSE(one.keeper.receive(rank{0}, sent, one.time->now()));
-  const std::string answer = one.keeper.take_outgoing(rank{0});
+  for (const char* name : {"work", "more work"}) {
+    next->whole()->turn({.name = name}, [](const error&, std::span<const opened_world>) {});
+    CHECK_FALSE(one.keeper.receive(rank{0}, sent, one.time->now()));
+  }
+  const std::string answer = one.keeper.take_outgoing(rank{0}); // an acknowledgement of both batches
   CHECK_FALSE(next->receive(answer));
   CHECK(one.links[0]->receive(answer).code == errc::internal);
   CHECK(next->receive(answer).code == errc::internal); // once more
@@ -273,7 +275,7 @@ TEST_CASE("a decision about a request that does not exist is refused, and the de
     out.refuse(number, {.code = errc::busy}, nullptr);
     CHECK(one.links[0]->receive(out.take()).code == errc::internal);
   }
-  out.has_seen(3);
+  out.has_seen(3, full_batch_bytes);
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("have not been sent"));
   one.finish();
   CHECK(log.count() == 1);
@@ -354,21 +356,23 @@ TEST_CASE("the number of batches that the controller has seen never decreases",
   one.ask(0, one.add(0, 4));
   one.ask(0, one.add(0, 5));
   decision_writer out{rig_epoch};
-  out.has_seen(2);
+  out.has_seen(2, full_batch_bytes);
   CHECK_FALSE(one.links[0]->receive(out.take()));
-  out.has_seen(1);
+  out.has_seen(1, full_batch_bytes);
   CHECK_THAT(one.links[0]->receive(out.take()).text, ContainsSubstring("it confirms batches"));
 }
 
-TEST_CASE("requests that were held back are sent as soon as the controller has seen a batch",
+TEST_CASE("requests that were held back are sent as soon as the controller has seen two batches",
           "[collectives][sequencing][distributed]") {
   distributed_rig one{2};
   for (std::size_t i = 0; i < 3; ++i) one.ask(0, one.add(0, 4 + i));
   REQUIRE(one.up[0].size() == 2);
   REQUIRE(one.deliver_up(0));
-  CHECK(one.up[0].size() == 1);
+  CHECK_FALSE(one.deliver_down(0)); // a short batch is acknowledged with the next
+  REQUIRE(one.deliver_up(0));
+  CHECK(one.up[0].empty());
   REQUIRE(one.deliver_down(0));
-  CHECK(one.up[0].size() == 2);
+  CHECK(one.up[0].size() == 1);
   one.deliver_all();
   CHECK(one.keeper.waiting() == 3);
 }
@@ -713,9 +717,9 @@ TEST_CASE("an error in a batch of decisions is reported for each field of its he
   CHECK(one.links[0]->followed() == 5);
   CHECK_THAT(refusal({.epoch = rig_epoch, .number = 2, .seen = 0}).text, ContainsSubstring("it confirms batches"));
   decision_writer out{rig_epoch};
-  out.has_seen(1);
+  out.has_seen(1, full_batch_bytes);
   static_cast<void>(out.take());
-  out.has_seen(1);
+  out.has_seen(1, full_batch_bytes);
   out.add({.kind = decision_record::form::message, .world = 0, .from = process_address{1}, .message = "?"});
   out.add({.kind = decision_record::form::message, .world = 9, .from = process_address{1}, .message = "early"});
   CHECK_FALSE(one.links[0]->receive(out.take()));
@@ -812,7 +816,7 @@ TEST_CASE("a capture has the place of its turn, and is over with its last answer
   CHECK(failed == 0);
   decision_writer out{rig_epoch};
   const auto next_batch = [&] {
-    out.has_seen(one.links[0]->sent());
+    out.has_seen(one.links[0]->sent(), full_batch_bytes);
     return out.take();
   };
   for (std::uint64_t i = 0; i < one.keeper.batches_for(rank{0}); ++i) static_cast<void>(next_batch());

@@ -275,7 +275,7 @@ TEST_CASE("after requests have waited in vain, some do not wait", "[collectives]
   REQUIRE(one.rig.ranks[0]->unlaunched() >= 2);
   const auto is_sent = [&] { // and acknowledged
     const bool found = one.deliver_up(0);
-    if (found) CHECK(one.deliver_down(0));
+    if (found) static_cast<void>(one.deliver_down(0)); // every second one
     CHECK(one.up[0].empty());
     return found;
   };
@@ -423,7 +423,8 @@ TEST_CASE("the limits of a launch are told once, before the first facts",
   for (std::size_t i = 0; i < 4; ++i) one.ask(0, lane::named("fusing " + std::to_string(i)), one.add(0, 1 + i));
   std::vector<request_record::form> kinds;
   request_reader reader;
-  for (bool has_more = true; has_more; has_more = one.deliver_up(0) && one.deliver_down(0)) {
+  for (bool has_more = true; has_more; has_more = one.deliver_up(0)) {
+    static_cast<void>(one.deliver_down(0)); // acknowledgements, with which held batches are sent
     if (one.up[0].empty()) continue;
     wire_reader in{one.up[0].front()};
     static_cast<void>(batch_header::read(in));

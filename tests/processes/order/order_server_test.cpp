@@ -220,6 +220,26 @@ TEST_CASE("a batch is refused wherever it is cut, with its rank, and out of turn
   CHECK_THAT(at.send(0, 0).text, ContainsSubstring("it counts successes")); // less than before
 }
 
+TEST_CASE("a long batch and the second short one are acknowledged at once, and a short one with the next decisions",
+          "[collectives][distributed][order_server]") {
+  server_scene one;
+  const auto seen = [&one] { // 0: nothing was sent
+    one.at(0).last = {};
+    static_cast<void>(one.at(0).read(one.server, rank{0}));
+    return one.at(0).last.seen;
+  };
+  CHECK_FALSE(one.ask(0, sum(1)));
+  CHECK(seen() == 0);
+  CHECK_FALSE(one.ask(0, sum(2)));
+  CHECK(seen() == 2);
+  CHECK_FALSE(one.ask(0, sum(3)));
+  CHECK_FALSE(one.ask(1, sum(1)));
+  CHECK(seen() == 3); // with the release
+  const std::string text(longest_unseen_batch_bytes, 'x');
+  CHECK_FALSE(one.send(0, {.kind = asks::message, .to = process_address{1}, .message = text}));
+  CHECK(seen() == 4);
+}
+
 TEST_CASE("a record of a world that is not the rank's own is refused",
           "[collectives][distributed][order_server][SEC-2]") {
   server_scene at{3};
@@ -387,8 +407,11 @@ TEST_CASE("a process without a rank exchanges messages with ranks, and nothing e
   REQUIRE_FALSE(send());
   CHECK(at.read(0).at(0).from == outside);
   CHECK(at.read(1).at(0).message == "second");
+  one.add(message(1, "third"));
+  REQUIRE_FALSE(send());
+  CHECK(at.read(1).at(0).message == "third");
   CHECK(one.read(at.server, outside).empty());
-  CHECK(one.last.seen == 1);
+  CHECK(one.last.seen == 2); // of two short batches
   CHECK(one.last.epoch == of);
   REQUIRE_FALSE(at.send(1, message(-1, "answer")));
   CHECK(at.server.waiting_bytes(outside) > 6);
@@ -417,12 +440,12 @@ TEST_CASE("a process without a rank exchanges messages with ranks, and nothing e
   }
   SECTION("the next batch of this epoch") {
     CHECK_FALSE(at.server.receive(outside, request_writer{}.take({.epoch = epoch{2}, .number = 7})));
-    CHECK_THAT(at.server.receive(outside, request_writer{}.take({.epoch = epoch{4}, .number = 2})).text,
+    CHECK_THAT(at.server.receive(outside, request_writer{}.take({.epoch = epoch{4}, .number = 3})).text,
                ContainsSubstring("it is not the next batch of this epoch"));
-    CHECK(at.server.receive(outside, request_writer{}.take({.epoch = of, .number = 3})));
+    CHECK(at.server.receive(outside, request_writer{}.take({.epoch = of, .number = 4})));
     CHECK(at.server.receive(outside, ""));
     CHECK(at.server.take_outgoing(outside).empty());
-    CHECK_FALSE(at.server.receive(outside, request_writer{}.take({.epoch = of, .number = 2})));
+    CHECK_FALSE(at.server.receive(outside, request_writer{}.take({.epoch = of, .number = 3})));
   }
   SECTION("a rank that leaves is told, and answers by an empty message") {
     REQUIRE_FALSE(at.send(0, {.kind = asks::close, .why = {.code = errc::stopping, .text = "done"}}));

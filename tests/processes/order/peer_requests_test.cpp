@@ -807,6 +807,22 @@ TEST_CASE("a window sends batches while few enough bytes are unacknowledged", "[
   CHECK(sent[3].front() == 'd');
 }
 
+TEST_CASE("a window sends a batch of any size behind a short one that is not acknowledged",
+          "[collectives][distributed]") {
+  std::vector<std::string> sent;
+  batch_window window{[&](std::string batch) { sent.push_back(std::move(batch)); }};
+  const std::string longest(batch_window::most_unseen_bytes, 'l');
+  CHECK_FALSE(window.send(std::string(batch_window::most_unseen_bytes / 2, 'h')));
+  CHECK_FALSE(window.send(std::string(longest_unseen_batch_bytes, 's')));
+  CHECK_FALSE(window.acknowledge(1));
+  CHECK_FALSE(window.send(longest));
+  CHECK(sent.size() == 3);
+  CHECK(window.send(longest));
+  CHECK(window.acknowledge(2)); // the third is long
+  CHECK_FALSE(window.acknowledge(3));
+  CHECK(sent.size() == 4);
+}
+
 TEST_CASE("processes without a rank that come and go use few lanes, each of which begins anew",
           "[collectives][distributed][peers][attached][hosts]") {
   // The order of the world is decided by the controller, or by the service of the only host.

@@ -863,7 +863,7 @@ TEST_CASE("a decision for a sub-world that the rank is not in, or has left, is r
   CHECK(one.ask_in("near", 0, barrier{}).failure().text == "its work is done");
   decision_writer out{rig_epoch};
   const auto next_batch = [&] {
-    out.has_seen(one.links[0]->sent());
+    out.has_seen(one.links[0]->sent(), full_batch_bytes);
     return out.take();
   };
   for (std::uint64_t i = 0; i < one.keeper.batches_for(rank{0}); ++i) static_cast<void>(next_batch());
@@ -886,7 +886,7 @@ TEST_CASE("requests of two worlds are not launched together", "[collectives][seq
   const auto part = one.ask_in("both", 0, one.add(0, 4));
   decision_writer out{rig_epoch};
   const auto next_batch = [&] {
-    out.has_seen(one.links[0]->sent());
+    out.has_seen(one.links[0]->sent(), full_batch_bytes);
     return out.take();
   };
   for (std::uint64_t i = 0; i < one.keeper.batches_for(rank{0}); ++i) static_cast<void>(next_batch());
