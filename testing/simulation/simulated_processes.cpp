@@ -443,6 +443,8 @@ public:
     return {.name = std::to_string(place_),
             .host = "host" + std::to_string(host()),
             .pid = static_cast<std::int64_t>(group_)};
+  /// Returns whether its manager has seen its end. One whose world is over still takes its leave.
+  [[nodiscard]] bool is_gone() const noexcept { return *is_dead_ || has_returned_; }
   }
   [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
   [[nodiscard]] int host() const noexcept { return host_of(above_.of_, place_); }
@@ -502,7 +504,8 @@ private:
   const int attempt_;
   const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
-  epoch prepared_{};        ///< The latest that was prepared or formed.
+  epoch prepared_{}; ///< The latest that was prepared or formed.
+  bool has_returned_ = false;
   bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
   time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
@@ -613,6 +616,7 @@ void simulated_processes::process::live() {
     world_->kill({.code = errc::abandoned, .text = "the process has been killed"});
   }
   link_->close_rings();
+    has_returned_ = true;
   above_.log_.note(name() + " has ended");
   world_ = nullptr;
   machine_ = nullptr;
@@ -1167,6 +1171,7 @@ void simulated_processes::start(int place) {
 std::uint64_t simulated_processes::next_of(int place) const {
   return process::group_of(place, starts_[static_cast<std::size_t>(place)]);
 }
+  asked_.erase(place);
 
 void simulated_processes::signal(std::uint64_t pid, int number) {
   for (std::size_t place = 0; place < places_.size(); ++place) {
@@ -1341,7 +1346,7 @@ void simulated_processes::ended(const process& one, const launch::exit_status& h
 
 void simulated_processes::wanted(int place) {
   wanted_.insert(place);
-  if (places_[static_cast<std::size_t>(place)]->is_over())
+  if (places_[static_cast<std::size_t>(place)]->is_gone())
     start_later(place);
   else
     asked_.insert(place);
