@@ -154,6 +154,10 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
 }
 
 bool simulation_ledger::is_answered(const planned_request& what) const {
+    // No launch shows for whom it was in a world of one rank, which asks what others were refused.
+    if (const auto in = begun_.find(done->epoch); in != begun_.end() && in->second.ranks == std::vector{*one.self})
+      is_for(*one.what, in->first);
+  }
   const auto found = entries_of_.find(what.number);
   return found == entries_of_.end() || std::ranges::all_of(found->second, [this](std::size_t index) {
            return entries_[index].answers > 0 || entries_[index].died;
@@ -236,10 +240,7 @@ void simulation_ledger::launched(const communicator_place& by, std::span<const o
       continue;
     }
     together.push_back(whose);
-    // A request that waited at a planned change is for the ranks of the next epoch.
-    if (const auto now = begun_.find(epoch{formation + 1});
-        changes_ranks() && now != begun_.end() && memory_.asked_in(asked) < now->first)
-      memory_.ask_among(asked, now->second.ranks, now->first);
+    is_for(asked, epoch{formation + 1});
     judge_launch(asked, formation, self, *one);
   }
   const std::string who = "rank " + to_string(self) + " epoch " + std::to_string(formation + 1) +
@@ -270,6 +271,12 @@ void simulation_ledger::judge_serving(epoch in, const std::string& who, const ch
 }
 
 void simulation_ledger::judge_launch(const planned_request& asked, std::uint64_t formation, rank self,
+void simulation_ledger::is_for(const planned_request& asked, epoch now) {
+  const auto found = begun_.find(now);
+  if (changes_ranks() && found != begun_.end() && memory_.asked_in(asked) < now)
+    memory_.ask_among(asked, found->second.ranks, now);
+}
+
                                      const operation& part) {
   const std::string what = "rank " + to_string(self) + " launched ";
   const std::string name = "r" + std::to_string(asked.number);

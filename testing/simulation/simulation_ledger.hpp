@@ -181,6 +181,8 @@ private:
   void answered(std::size_t index, outcome result);
   void find(std::size_t& count, std::string what);
   /// Checks that no later epoch has launched anything when a process launches or reports success in \p in (MEM-1). \p
+  /// Records that \p asked, which may have waited at a planned change, is for the ranks of epoch \p now.
+  void is_for(const planned_request& asked, epoch now);
   /// does: what the process does.
   void judge_serving(epoch in, const std::string& who, const char* does);
   void judge_outcome(const entry& one);
