@@ -1362,6 +1362,7 @@ void simulated_processes::note_ready(epoch of, int world_size) {
   }
   if (by_rank.size() != static_cast<std::size_t>(world_size)) return;
   std::vector<rank> origins;
+  if (of < served_.epoch && of < forming_) return; // processes that were stopped say so late
   for (const auto& [self, origin] : by_rank) origins.push_back(origin);
   served_ = {.phase = world_phase::ready,
              .epoch = of,
