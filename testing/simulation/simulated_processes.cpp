@@ -1542,7 +1542,7 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
              : by_driver ? driver_->name()
                          : "the controller"));
   const auto number = changes_.asked(asked, by_process ? one->group() : 0, controller->state().processes());
-  const auto note = [this, departure = of.number, number, place, may_join,
+  const auto note = [this, lives = std::weak_ptr{lives_}, departure = of.number, number, place, may_join,
                      answered = std::move(answered)](const error& why, const world_processes& now) {
     in_vain_.erase(place);
     log_.note("departure " + std::to_string(departure) + ": " + (why ? to_string(why) : "done"));
@@ -1553,6 +1553,7 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
     auto held = std::make_shared<bool>(); // until it answers or is killed
     controllers_.call_present([&](control_server& to) {
       to.change(asked, std::nullopt, [this, note, held, made = controllers_.made()](const error& why) {
+    if (lives.expired()) return; // the run has ended
         const control_server* const still = controllers_.find(made);
         note(why, still != nullptr ? still->state().processes() : world_processes{});
       });
