@@ -88,6 +88,11 @@ bool may_delay_a_service(fault_kind one) {
          one == fault_kind::lost_controller || one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
+/// Returns whether an order service may come back late to the controller that takes its epoch over.
+bool may_keep_a_service_away(fault_kind one) {
+  return is_of_service(one) || separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::jump;
+}
+
 bool delays_messages(fault_kind one) {
   return separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::killed_process ||
          one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link ||
@@ -438,13 +443,13 @@ public:
     link_->change(asked, std::move(reply));
   }
   [[nodiscard]] bool is_over() const { return *is_dead_ || !world_ || world_->is_over(); }
+  /// Returns whether its manager has seen its end. One whose world is over still takes its leave.
+  [[nodiscard]] bool is_gone() const noexcept { return *is_dead_ || has_returned_; }
   [[nodiscard]] int place() const noexcept { return place_; }
   [[nodiscard]] process_identity who() const {
     return {.name = std::to_string(place_),
             .host = "host" + std::to_string(host()),
             .pid = static_cast<std::int64_t>(group_)};
-  /// Returns whether its manager has seen its end. One whose world is over still takes its leave.
-  [[nodiscard]] bool is_gone() const noexcept { return *is_dead_ || has_returned_; }
   }
   [[nodiscard]] std::string name() const { return "process " + std::to_string(group_); }
   [[nodiscard]] int host() const noexcept { return host_of(above_.of_, place_); }
@@ -611,12 +616,12 @@ void simulated_processes::process::live() {
     const bool has_failed = world_->latest().phase == world_phase::failed;
     link_->await_farewell(farewell);
     disconnect(false);
+    has_returned_ = true;
     above_.has_returned(*this, {.code = has_failed ? 1 : 0});
   } else if (!world_->is_over()) {
     world_->kill({.code = errc::abandoned, .text = "the process has been killed"});
   }
   link_->close_rings();
-    has_returned_ = true;
   above_.log_.note(name() + " has ended");
   world_ = nullptr;
   machine_ = nullptr;
@@ -1032,6 +1037,10 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
             if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
             if (launcher_) launcher_->hear(event);
             note_change(event, state);
+            if (event.reason.text.starts_with("the order service of the epoch has not joined") &&
+                std::ranges::none_of(of_.faults, may_keep_a_service_away, &planned_fault::kind))
+              ledger_.wrong("an epoch whose order goes on without a controller has ended with it (FLT-1): " +
+                            to_string(event.reason));
             if (event.phase != control_phase::rebuilding) wanted_.clear();
             if (event.phase == control_phase::failed || event.phase == control_phase::forming)
               has_failed_ = event.phase == control_phase::failed && !of_.processes->has_standby;
@@ -1162,6 +1171,7 @@ void simulated_processes::later(nanoseconds delay, std::function<void()> what) {
 
 void simulated_processes::start(int place) {
   const auto index = static_cast<std::size_t>(place);
+  asked_.erase(place);
   places_[index] = std::make_shared<process>(*this, place, starts_[index]++);
   ++unended_;
   places_[index]->begin();
@@ -1171,7 +1181,6 @@ void simulated_processes::start(int place) {
 std::uint64_t simulated_processes::next_of(int place) const {
   return process::group_of(place, starts_[static_cast<std::size_t>(place)]);
 }
-  asked_.erase(place);
 
 void simulated_processes::signal(std::uint64_t pid, int number) {
   for (std::size_t place = 0; place < places_.size(); ++place) {
@@ -1353,6 +1362,7 @@ void simulated_processes::wanted(int place) {
 }
 
 void simulated_processes::note_ready(epoch of, int world_size) {
+  if (of < served_.epoch && of < forming_) return; // processes that were stopped say so late
   std::map<rank, rank> by_rank; // a process that stood by before it joined may have another rank than its place
   std::vector<std::weak_ptr<process>> members;
   for (const auto& one : places_) {
@@ -1362,7 +1372,6 @@ void simulated_processes::note_ready(epoch of, int world_size) {
   }
   if (by_rank.size() != static_cast<std::size_t>(world_size)) return;
   std::vector<rank> origins;
-  if (of < served_.epoch && of < forming_) return; // processes that were stopped say so late
   for (const auto& [self, origin] : by_rank) origins.push_back(origin);
   served_ = {.phase = world_phase::ready,
              .epoch = of,
@@ -1544,6 +1553,7 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
   const auto number = changes_.asked(asked, by_process ? one->group() : 0, controller->state().processes());
   const auto note = [this, lives = std::weak_ptr{lives_}, departure = of.number, number, place, may_join,
                      answered = std::move(answered)](const error& why, const world_processes& now) {
+    if (lives.expired()) return; // the run has ended
     in_vain_.erase(place);
     log_.note("departure " + std::to_string(departure) + ": " + (why ? to_string(why) : "done"));
     changes_.answered(number, why, now, may_join);
@@ -1553,7 +1563,6 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
     auto held = std::make_shared<bool>(); // until it answers or is killed
     controllers_.call_present([&](control_server& to) {
       to.change(asked, std::nullopt, [this, note, held, made = controllers_.made()](const error& why) {
-    if (lives.expired()) return; // the run has ended
         const control_server* const still = controllers_.find(made);
         note(why, still != nullptr ? still->state().processes() : world_processes{});
       });
