@@ -1047,7 +1047,8 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
             if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
             if (event.phase == control_phase::forming && (event.epoch != forming_ || formed_by_ != of))
               changes_.begins(of, event.epoch, state.is_switching(), state.processes());
-            if (event.phase == control_phase::forming && event.epoch != forming_) {
+            // Without a store, a number may stand for another epoch under another controller.
+            if (event.phase == control_phase::forming && (event.epoch != forming_ || formed_by_ != of)) {
               if (state.is_switching()) reach(change_step::switching);
               std::vector<rank> origins;
               for (const world_process& one : state.processes()) {

@@ -111,6 +111,11 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
   check_seeds(7'002'264, 7'002'264, drawing(4, all_of_processes));
   // Ranks of a former epoch that were stopped are ready in that when the next serves already.
   check_seeds(8'003'249, 8'003'249, drawing(4, all_of_processes));
+  // A controller that is started again gives an epoch the number of one that never formed.
+  check_seeds(8'013'734, 8'013'734, drawing(4, all_of_processes));
+  // A drain that allows other numbers ends the spare that another change needs to keep them.
+  check_seeds(8'012'464, 8'012'464,
+              [](std::uint64_t seed) { return draw_changing_scenario(seed, 8, all_of_processes, 3); });
   // A rank was away for an epoch, whose requests wait for it.
   check_seeds(7'017'715, 7'017'715, drawing(4, all_of_processes));
   check_seeds(7'018'889, 7'018'889, drawing(4, all_of_processes));
