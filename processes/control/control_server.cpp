@@ -79,6 +79,8 @@ void control_server::take_over(const std::optional<control_record>& found) {
   if (state_.current_epoch() != epoch{}) {
     opened_ = state_.current_epoch();
     is_adopting_ = outlasts_ = true;
+    // A service notices the loss of its controller within the suspicion time.
+    adopting_until_ = later(running_now(), state_.terms().suspicion + lease_length(state_.terms()));
     for (const auto& one : found->ranks)
       if (const auto session = state_.session_of(one.self); session && one.nonce) nonces_.emplace(*session, *one.nonce);
   }
@@ -272,11 +274,39 @@ void control_server::finish_opening() {
   carry_out(std::exchange(held_, {}));
 }
 
+void control_server::note_kept(session_id from, epoch kept) {
+  if (!is_adopting_ || is_kept_ || kept == epoch{} || !state_.rank_of(from, kept)) return;
+  is_kept_ = true;
+  for (auto& one : hosts_)
+    if (const auto report = std::exchange(one.second.unproven, std::nullopt); report && adopt_order(one, *report))
+      break;
+}
+
+void control_server::fail_unadopted(running_time now) {
+  if (!is_adopting_ || now < adopting_until_) return;
+  const control_event event = state_.event();
+  if (event.phase != control_phase::serving && event.phase != control_phase::finishing) return;
+  is_adopting_ = false;
+  if (event.ranks < 2) return; // it needs no service
+  if (const auto session = state_.session_of(rank{0}))
+    carry_out(
+        state_.on_rank_failed(*session, opened_,
+                              {.code = errc::communicator_failed,
+                               .text = "the order service of the epoch has not joined the controller that took it "
+                                       "over, within the suspicion time and that of a lease: it has ended, "
+                                       "hangs, or looks for a controller at other addresses"},
+                              boot_clock::now()));
+}
+
 bool control_server::adopt_order(session_table<order_host>::value_type& from, const serving_report& report) {
   if (!is_adopting_ || opening_ || report.of != opened_ || report.of != state_.current_epoch()) return false;
   const control_event event = state_.event();
   if (event.phase != control_phase::serving && event.phase != control_phase::finishing) return false;
   if (report.ranks.size() != static_cast<std::size_t>(event.ranks) || !is_each_rank(report.ranks)) return false;
+  if (!is_kept_) {
+    from.second.unproven = report;
+    return true;
+  }
   is_adopting_ = false;
   is_ordering_ = is_on_one_node_ = true;
   order_host& host = from.second;
@@ -378,6 +408,7 @@ void control_server::watch_attached(running_time now) {
   }
   drivers_.watch(now, suspicion);
   if (opening_ && now >= opening_->until) finish_opening();
+  fail_unadopted(now);
 }
 
 std::optional<ring_connection> control_server::offer_rings(process_connection& to, rank self, epoch of) {
@@ -484,6 +515,7 @@ void control_server::admit(peer_id from, const join_request& asked) {
   if (asked.nonce && state_.has_member(session)) note_gate(session, *asked.nonce);
   carry_out(effects);
   if (!state_.has_member(session)) return; // SEC-2: refused, so nothing else changes
+  note_kept(session, asked.kept);
   if (hooks_.joined) hooks_.joined(asked.who);
   const auto [known, is_new] = latest_.try_emplace(from, session);
   if (is_new) return;

@@ -132,6 +132,7 @@ private:
     std::size_t index = 0;                         ///< Its number in order_ in that epoch.
     std::vector<rank> ranks{};                     ///< The ranks that it serves in that epoch.
     std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
+    std::optional<serving_report> unproven{};      ///< Waits for note_kept().
   };
 
   void admit(peer_id from, const join_request& asked);
@@ -161,8 +162,14 @@ private:
   void note_departure(const ring_session& nonce);
   void refresh_claim();
   /// Goes on with the order of an epoch that a former controller has opened, and that \p host decides for all ranks.
-  /// Returns whether that is so.
+  /// Returns whether that is so, or waits for note_kept(): a service that had answered too late believes that it serves
+  /// an epoch, which the former controller has opened without it.
   bool adopt_order(session_table<order_host>::value_type& host, const serving_report& report);
+  /// Handles that process \p from has joined with epoch \p kept. One that keeps it proves that a service decides the
+  /// order of all its ranks.
+  void note_kept(session_id from, epoch kept);
+  /// Fails the present epoch if its service has not joined in time: nobody else would notice that it hangs (TIM-1).
+  void fail_unadopted(running_time now);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
   void hear_of_host(session_table<order_host>::value_type& from, const process_message& what);
   /// Fails the epoch if the host serves it.
@@ -210,6 +217,8 @@ private:
   /// Whether the present epoch goes on without a controller: a host decides the order of all ranks, or there is one.
   bool outlasts_ = false;
   bool is_adopting_ = false; ///< A former controller has opened the present epoch.
+  bool is_kept_ = false;     ///< Since then a process has joined that keeps this epoch.
+  running_time adopting_until_{};
   bool is_deciding_ = false;
   control_effects undecided_; ///< Effects that wait for decided().
   std::map<session_id, ring_session> nonces_;

@@ -51,6 +51,7 @@ controller_state::controller_state(controller_terms terms, boot_time now)
     started_{now},
     longest_lease_{lease_length(terms_)} {
   due_ = later(running_.last(), terms_.gather);
+  returning_until_ = later(running_.last(), terms_.suspicion + 2 * terms_.heartbeat);
 }
 
 std::size_t controller_state::records_of_others() const noexcept {
@@ -620,6 +621,10 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (now < not_before_ || is_lease_running() || lacks_majority()) return;
   // A world whose ranks may still return, and know its commits, does not begin anew with those that stood by.
   if (phase_ == control_phase::gathering && had_epochs_ && returned_.empty() && now < due_) return;
+  // If each place had another process before, there may have been a world, and a spare process may live that had taken
+  // one of them.
+  const bool are_all_replaced = static_cast<int>(replaced_.size()) >= terms_.world_size;
+  if (phase_ == control_phase::gathering && are_all_replaced && returned_.empty() && now < returning_until_) return;
   if (planned_) return begin_epoch(now, out);
   const int present = terms_.world_size - static_cast<int>(free.size());
   const bool may_shrink =

@@ -435,7 +435,9 @@ private:
   epoch former_epoch_{};           ///< The latest epoch that `returned_` know.
   int former_size_ = 0;            ///< Its number of ranks.
   bool had_epochs_ = false;        ///< A process that was no rank has told of an epoch of a former controller.
-  nanoseconds longest_lease_{};    ///< That they have been granted.
+  /// Until then the processes that were connected to a former controller notice its loss and join this one.
+  running_time returning_until_{};
+  nanoseconds longest_lease_{}; ///< That they have been granted.
   /// After a pause that processes may have taken for the controller's loss: until when a connection that ends does not
   /// mean that its process has.
   running_time in_doubt_until_{};

@@ -46,6 +46,10 @@ void change_ledger::answered(number which, const error& why, const world_process
   const std::string name = "change " + std::to_string(which) + " (" + std::string{to_string(one.what.kind)} + ")";
   if (!why) {
     one.is_open = false;
+    const bool has_rank = std::ranges::any_of(before_, [&](const world_process& each) {
+      return each.self && one.named.contains(static_cast<std::uint64_t>(each.pid));
+    });
+    may_renumber_ = may_renumber_ || (one.what.renumbers && !has_rank);
     for (const world_process& each : now)
       if (each.self && one.named.contains(static_cast<std::uint64_t>(each.pid)))
         to_.wrong(name + " was answered with success, and " + name_of(each) + " is still rank " +
@@ -76,13 +80,13 @@ void change_ledger::begins(std::uint64_t by, epoch of, bool is_switching, const 
     if (!was_dropped_) judge_reports(of, now);
   }
   dropped_ = 0;
-  was_dropped_ = false;
+  was_dropped_ = may_renumber_ = false;
   latest_ = of;
   before_ = now;
 }
 
 void change_ledger::judge_departures(const world_processes& now) {
-  bool renumbers = false; // a process takes a place between others, or a change allows it
+  bool renumbers = may_renumber_; // a process takes a place between others, or a change allows it
   for (const world_process& one : before_) {
     if (!one.self) continue;
     const world_process* const after = find(now, one.pid);

@@ -78,6 +78,7 @@ private:
   world_processes before_;  ///< The processes when it began.
   std::size_t dropped_ = 0; ///< The changes that were given up since an epoch began.
   bool was_dropped_ = false;
+  bool may_renumber_ = false; ///< A drain that allows other numbers has ended spares since, which others needed.
   bool was_quiesced_ = false;
   bool has_served_ = false;
   bool is_stopped_ = false;

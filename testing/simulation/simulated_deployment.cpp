@@ -183,7 +183,9 @@ void simulated_deployment::catch_up(std::size_t lane, rank self, epoch now) {
   epoch first = since; // of its process
   while (first < now && first != epoch{} && !where_.has_client(self, first))
     first = ledger_.first_of(self, first.next());
-  if (first <= since || first > now) return;
+  if (first == epoch{} || first > now) return;
+  first = ledger_.there_since(self, first, now); // it may have been away meanwhile
+  if (first <= since) return;
   std::uint64_t complete = ledger_.complete_in(first, lane) - ledger_.complete_in(since, lane);
   for (const planned_request& one : of_.requests) {
     const auto asked = epochs_.find(one.number);

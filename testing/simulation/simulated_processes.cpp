@@ -88,6 +88,11 @@ bool may_delay_a_service(fault_kind one) {
          one == fault_kind::lost_controller || one == fault_kind::stopped_service || one == fault_kind::cut_service;
 }
 
+/// Returns whether an order service may come back late to the controller that takes its epoch over.
+bool may_keep_a_service_away(fault_kind one) {
+  return is_of_service(one) || separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::jump;
+}
+
 bool delays_messages(fault_kind one) {
   return separates(one) || is_of_time(one) || is_of_store(one) || one == fault_kind::killed_process ||
          one == fault_kind::stopped_process || one == fault_kind::cut_link || one == fault_kind::slow_link ||
@@ -438,6 +443,8 @@ public:
     link_->change(asked, std::move(reply));
   }
   [[nodiscard]] bool is_over() const { return *is_dead_ || !world_ || world_->is_over(); }
+  /// Returns whether its manager has seen its end. One whose world is over still takes its leave.
+  [[nodiscard]] bool is_gone() const noexcept { return *is_dead_ || has_returned_; }
   [[nodiscard]] int place() const noexcept { return place_; }
   [[nodiscard]] process_identity who() const {
     return {.name = std::to_string(place_),
@@ -502,7 +509,8 @@ private:
   const int attempt_;
   const std::shared_ptr<exported_memory> exported_ = std::make_shared<exported_memory>(group_);
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
-  epoch prepared_{};        ///< The latest that was prepared or formed.
+  epoch prepared_{}; ///< The latest that was prepared or formed.
+  bool has_returned_ = false;
   bool is_removed_ = false; ///< It no longer belongs to the world, and ends soon.
   time_point joined_at_ = time_point::max();
   std::unique_ptr<simulated_machine> machine_;
@@ -608,6 +616,7 @@ void simulated_processes::process::live() {
     const bool has_failed = world_->latest().phase == world_phase::failed;
     link_->await_farewell(farewell);
     disconnect(false);
+    has_returned_ = true;
     above_.has_returned(*this, {.code = has_failed ? 1 : 0});
   } else if (!world_->is_over()) {
     world_->kill({.code = errc::abandoned, .text = "the process has been killed"});
@@ -1028,13 +1037,18 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
             if (event.lost) ledger_.declared_lost(static_cast<std::uint64_t>(event.lost->pid), event.epoch);
             if (launcher_) launcher_->hear(event);
             note_change(event, state);
+            if (event.reason.text.starts_with("the order service of the epoch has not joined") &&
+                std::ranges::none_of(of_.faults, may_keep_a_service_away, &planned_fault::kind))
+              ledger_.wrong("an epoch whose order goes on without a controller has ended with it (FLT-1): " +
+                            to_string(event.reason));
             if (event.phase != control_phase::rebuilding) wanted_.clear();
             if (event.phase == control_phase::failed || event.phase == control_phase::forming)
               has_failed_ = event.phase == control_phase::failed && !of_.processes->has_standby;
             if (of_.processes->has_standby && event.epoch < forming_) return; // it is not elected any more
             if (event.phase == control_phase::forming && (event.epoch != forming_ || formed_by_ != of))
               changes_.begins(of, event.epoch, state.is_switching(), state.processes());
-            if (event.phase == control_phase::forming && event.epoch != forming_) {
+            // Without a store, a number may stand for another epoch under another controller.
+            if (event.phase == control_phase::forming && (event.epoch != forming_ || formed_by_ != of)) {
               if (state.is_switching()) reach(change_step::switching);
               std::vector<rank> origins;
               for (const world_process& one : state.processes()) {
@@ -1158,6 +1172,7 @@ void simulated_processes::later(nanoseconds delay, std::function<void()> what) {
 
 void simulated_processes::start(int place) {
   const auto index = static_cast<std::size_t>(place);
+  asked_.erase(place);
   places_[index] = std::make_shared<process>(*this, place, starts_[index]++);
   ++unended_;
   places_[index]->begin();
@@ -1341,13 +1356,14 @@ void simulated_processes::ended(const process& one, const launch::exit_status& h
 
 void simulated_processes::wanted(int place) {
   wanted_.insert(place);
-  if (places_[static_cast<std::size_t>(place)]->is_over())
+  if (places_[static_cast<std::size_t>(place)]->is_gone())
     start_later(place);
   else
     asked_.insert(place);
 }
 
 void simulated_processes::note_ready(epoch of, int world_size) {
+  if (of < served_.epoch && of < forming_) return; // processes that were stopped say so late
   std::map<rank, rank> by_rank; // a process that stood by before it joined may have another rank than its place
   std::vector<std::weak_ptr<process>> members;
   for (const auto& one : places_) {
@@ -1536,8 +1552,9 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
              : by_driver ? driver_->name()
                          : "the controller"));
   const auto number = changes_.asked(asked, by_process ? one->group() : 0, controller->state().processes());
-  const auto note = [this, departure = of.number, number, place, may_join,
+  const auto note = [this, lives = std::weak_ptr{lives_}, departure = of.number, number, place, may_join,
                      answered = std::move(answered)](const error& why, const world_processes& now) {
+    if (lives.expired()) return; // the run has ended
     in_vain_.erase(place);
     log_.note("departure " + std::to_string(departure) + ": " + (why ? to_string(why) : "done"));
     changes_.answered(number, why, now, may_join);

@@ -192,6 +192,7 @@ private:
   bool is_stopping_ = false;
   bool has_failed_ = false; ///< A controller has ended the world because of a fault, and none has formed it again.
   bool is_over_ = false;    ///< The run has ended.
+  std::shared_ptr<const bool> lives_ = std::make_shared<const bool>(true); ///< For answers that come after its end.
 };
 
 } // namespace troupe::simulation

@@ -83,6 +83,13 @@ bool simulation_ledger::has_been_there(rank self, epoch from, epoch to) const {
   });
 }
 
+epoch simulation_ledger::there_since(rank self, epoch from, epoch to) const {
+  epoch since = from;
+  for (auto at = begun_.lower_bound(from); at != begun_.end() && at->first < to; ++at)
+    if (std::ranges::find(at->second.ranks, self) == at->second.ranks.end()) since = first_of(self, at->first);
+  return since;
+}
+
 std::uint64_t simulation_ledger::complete_in(epoch now, std::size_t lane) const {
   const auto world = resumed_.find(0);
   if (world == resumed_.end()) return 0;
@@ -145,8 +152,12 @@ void simulation_ledger::answered(std::size_t index, outcome result) {
   }
   if (++one.answers > 1) return;
   // A driver receives the success of a rank later than the rank reports it.
-  if (const auto* const done = std::get_if<completion>(&result); done != nullptr && one.self)
+  if (const auto* const done = std::get_if<completion>(&result); done != nullptr && one.self) {
     judge_serving(done->epoch, name_of(one), " succeeds");
+    // No launch shows for whom it was in a world of one rank, which asks what others were refused.
+    if (const auto in = begun_.find(done->epoch); in != begun_.end() && in->second.ranks == std::vector{*one.self})
+      is_for(*one.what, in->first);
+  }
   --unanswered_;
   one.first = std::move(result);
   one.answered_at = virtual_now();
@@ -236,10 +247,7 @@ void simulation_ledger::launched(const communicator_place& by, std::span<const o
       continue;
     }
     together.push_back(whose);
-    // A request that waited at a planned change is for the ranks of the next epoch.
-    if (const auto now = begun_.find(epoch{formation + 1});
-        changes_ranks() && now != begun_.end() && memory_.asked_in(asked) < now->first)
-      memory_.ask_among(asked, now->second.ranks, now->first);
+    is_for(asked, epoch{formation + 1});
     judge_launch(asked, formation, self, *one);
   }
   const std::string who = "rank " + to_string(self) + " epoch " + std::to_string(formation + 1) +
@@ -261,6 +269,12 @@ void simulation_ledger::launched(const communicator_place& by, std::span<const o
     launched_by_[{*one, self}] = by;
     if (hollow) hollow_.insert({*one, self});
   }
+}
+
+void simulation_ledger::is_for(const planned_request& asked, epoch now) {
+  const auto found = begun_.find(now);
+  if (changes_ranks() && found != begun_.end() && memory_.asked_in(asked) < now)
+    memory_.ask_among(asked, found->second.ranks, now);
 }
 
 void simulation_ledger::judge_serving(epoch in, const std::string& who, const char* does) {

@@ -134,6 +134,8 @@ public:
   [[nodiscard]] epoch first_of(rank self, epoch from) const;
   /// Returns whether \p self was a rank of all epochs from \p from to \p to.
   [[nodiscard]] bool has_been_there(rank self, epoch from, epoch to) const;
+  /// Returns the first epoch from \p from on since which \p self has been a rank of all, until \p to, where it is one.
+  [[nodiscard]] epoch there_since(rank self, epoch from, epoch to) const;
   /// Returns the number of complete operations of \p lane that the clients of epoch \p now were told.
   [[nodiscard]] std::uint64_t complete_in(epoch now, std::size_t lane) const;
   /// Records that the controller has declared \p process lost in epoch \p of, although it may live.
@@ -179,6 +181,8 @@ private:
   using batches = std::vector<batch>;
 
   void answered(std::size_t index, outcome result);
+  /// Records that \p asked, which may have waited at a planned change, is for the ranks of epoch \p now.
+  void is_for(const planned_request& asked, epoch now);
   void find(std::size_t& count, std::string what);
   /// Checks that no later epoch has launched anything when a process launches or reports success in \p in (MEM-1). \p
   /// does: what the process does.

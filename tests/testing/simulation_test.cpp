@@ -102,6 +102,23 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
   check_seeds(900'001, 900'100, drawing(4, none)); // nothing that fits the next epoch is refused
   check_seeds(910'001, 910'040, drawing(3, none));
   check_seeds(920'001, 920'060, drawing(4, all_of_processes));
+  // A spare has taken a place and lives, and a controller that is started again is joined by replaced processes alone.
+  check_seeds(7'005'010, 7'005'010, drawing(4, all_of_processes));
+  check_seeds(7'012'579, 7'012'579, drawing(4, all_of_processes));
+  // A process is asked for while the one before takes its leave.
+  check_seeds(7'000'666, 7'000'666, drawing(4, all_of_processes));
+  // A single rank asks what the ranks before it were refused.
+  check_seeds(7'002'264, 7'002'264, drawing(4, all_of_processes));
+  // Ranks of a former epoch that were stopped are ready in that when the next serves already.
+  check_seeds(8'003'249, 8'003'249, drawing(4, all_of_processes));
+  // A controller that is started again gives an epoch the number of one that never formed.
+  check_seeds(8'013'734, 8'013'734, drawing(4, all_of_processes));
+  // A drain that allows other numbers ends the spare that another change needs to keep them.
+  check_seeds(8'012'464, 8'012'464,
+              [](std::uint64_t seed) { return draw_changing_scenario(seed, 8, all_of_processes, 3); });
+  // A rank was away for an epoch, whose requests wait for it.
+  check_seeds(7'017'715, 7'017'715, drawing(4, all_of_processes));
+  check_seeds(7'018'889, 7'018'889, drawing(4, all_of_processes));
   std::size_t changed = 0;
   for (std::uint64_t seed = 900'001; seed <= 900'010; ++seed)
     changed += simulate(draw_changing_scenario(seed, 4, none)).last_epoch > 1 ? 1 : 0;
@@ -111,6 +128,9 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
 TEST_CASE("a controller that stands by takes over by a store, and every promise is kept (ONE-1, ORD-3, EPO-1, MEM-1)",
           "[simulation][takeover]") {
   check_seeds(930'001, 930'060, [](std::uint64_t seed) { return draw_standby_scenario(seed, 4, all_of_processes); });
+  // An order service believes that it serves an epoch which was opened without it; one is killed with its controller.
+  for (const std::uint64_t seed : {6'003'592, 6'014'215})
+    check_seeds(seed, seed, [](std::uint64_t one) { return draw_standby_scenario(one, 4, all_of_processes); });
   check_seeds(940'001, 940'015, [](std::uint64_t seed) { return draw_standby_scenario(seed, 8, all_of_processes, 3); });
   const simulation_result first = simulate(draw_standby_scenario(930'001, 4, all_of_processes), true);
   CHECK(first.trace == simulate(draw_standby_scenario(930'001, 4, all_of_processes), true).trace);

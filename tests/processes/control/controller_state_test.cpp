@@ -601,6 +601,35 @@ TEST_CASE("a controller that is started again waits for ranks of an epoch of whi
   CHECK(world.told<join_welcome>(15).front().latest == epoch{5});
 }
 
+TEST_CASE("a controller that only replaced processes have joined waits until ranks can have returned",
+          "[control][CUT-1][MEM-1]") {
+  const controller_terms terms = terms_of(2);
+  controller_scene world{terms};
+  const bool is_each_replaced = GENERATE(true, false);
+  world.join(13, 0, [](join_request& asked) { asked.attempt = 1; });
+  world.join(14, 1, [&](join_request& asked) { asked.attempt = is_each_replaced ? 2 : 0; });
+  if (!is_each_replaced) { // no world can have served: one of its places never had another process
+    CHECK(world.phase() == control_phase::forming);
+    return;
+  }
+  world.pass(terms.suspicion, {13, 14});
+  REQUIRE(world.phase() == control_phase::gathering);
+  SECTION("a spare that had taken a place notices the loss of its controller, and returns") {
+    world.join(12, 0, [](join_request& asked) {
+      asked.spare = true;
+      asked.last_epoch = epoch{4};
+      asked.last_size = 1;
+    });
+    CHECK(world.phase() == control_phase::forming);
+    CHECK(world.state.current_epoch() == epoch{5});
+  }
+  SECTION("none does") {
+    world.pass(3 * terms.heartbeat, {13, 14});
+    CHECK(world.phase() == control_phase::forming);
+    CHECK(world.state.current_epoch() == epoch{1});
+  }
+}
+
 TEST_CASE("a controller that starts anew goes on from the latest epoch of those who join again", "[control]") {
   controller_scene world{terms_of(2)};
   world.join(11, 0, [](join_request& asked) { asked.last_epoch = epoch{7}; });

@@ -1,8 +1,11 @@
 /// The controller's connections when its decisions are written into a store, and when it takes a world over.
+#include "support/manual_time.hpp"
+
 #include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/control_server.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
 #include <map>
@@ -149,6 +152,75 @@ TEST_CASE("a successor takes no order over from a service that has not all ranks
   at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{1}}});
   at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{1}, rank{0}}});
   at.say(host, order_batch{epoch{5}, encode(host_frame{.losses = {{rank{1}, {.code = errc::rank_lost}}}})});
+  CHECK(at.told<failure_directive>(first).empty());
+}
+
+TEST_CASE("a successor takes the order over once a rank shows that its service has decided it (CUT-1)",
+          "[control][takeover]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.attach_host(host);
+  // A service that answers after its time believes that it serves an epoch, which was opened without it.
+  at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{0}, rank{1}}});
+  const order_batch loss{epoch{5}, encode(host_frame{.losses = {{rank{0}, {.code = errc::rank_lost}}}})};
+  SECTION("a rank has kept the epoch") {
+    at.join(second, 1, epoch{5});
+    at.say(host, loss);
+    REQUIRE(at.told<failure_directive>(second).size() == 1);
+    CHECK(at.told<failure_directive>(second)[0].why.rank == rank{0});
+  }
+  SECTION("no rank has") {
+    for (const int place : {0, 1}) at.join(place == 0 ? first : second, place);
+    at.server.decided();
+    at.say(first, id_offer{epoch{6}, {}});
+    for (const peer_id one : {first, second}) at.say(one, commits_report{epoch{6}, {}});
+    REQUIRE(at.told<serve_directive>(host).size() == 1);
+    CHECK(at.told<serve_directive>(host)[0].of == epoch{6});
+    CHECK(at.told<serve_directive>(host)[0].previous == epoch{}); // it has not recorded that epoch
+  }
+}
+
+TEST_CASE("an epoch that was taken over fails if its order service does not return in time (TIM-1)",
+          "[control][takeover]") {
+  manual_time time;
+  const bool returns = GENERATE(true, false);
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  if (returns) {
+    at.attach_host(host);
+    at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{0}, rank{1}}});
+  }
+  const nanoseconds limit = server_scene::terms().suspicion + lease_length(server_scene::terms());
+  const auto pass = [&](nanoseconds span) {
+    for (nanoseconds passed{}; passed < span; passed += 100ms) {
+      time.advance(100ms);
+      for (const peer_id one : {first, second}) at.say(one, heartbeat{});
+      if (returns) at.say(host, heartbeat{});
+      at.server.tick();
+    }
+  };
+  pass(limit - 200ms);
+  CHECK(at.told<failure_directive>(first).empty());
+  pass(400ms);
+  CHECK(at.told<failure_directive>(first).size() == (returns ? 0 : 1));
+  CHECK(at.told<failure_directive>(second).size() == (returns ? 0 : 1));
+}
+
+TEST_CASE("a single rank that was taken over needs no order service", "[control][takeover]") {
+  manual_time time;
+  control_record record = serving_record();
+  record.size = 1;
+  record.ranks.pop_back();
+  server_scene at{record};
+  at.server.decided();
+  at.join(first, 0, epoch{5});
+  for (int i = 0; i < 300; ++i) {
+    time.advance(100ms);
+    at.say(first, heartbeat{});
+    at.server.tick();
+  }
   CHECK(at.told<failure_directive>(first).empty());
 }
 
