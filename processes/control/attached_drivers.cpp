@@ -90,10 +90,11 @@ void attached_drivers::tell(const world_report& now, epoch order) {
   }
 }
 
-void attached_drivers::hold() {
+void attached_drivers::hold(epoch next) {
+  held_for_ = next;
   for (auto& one : all_) {
     one.second.is_held = false;
-    all_.send(one, world_report{.of = ordered_, .is_held = true});
+    all_.send(one, world_report{.of = ordered_, .is_held = true, .next = next});
   }
 }
 
@@ -107,8 +108,8 @@ void attached_drivers::hear(session_id from, const process_message& what, time_p
   if (found == all_.end()) return;
   found->second.silence.end(running);
   if (std::holds_alternative<leave_notice>(what)) return forget(found);
-  if (const auto* const held = std::get_if<held_report>(&what)) {
-    if (held->of == found->second.attached) found->second.is_held = true;
+  if (const auto* const held = std::get_if<held_notice>(&what)) {
+    if (held->of == found->second.attached && held->next == held_for_) found->second.is_held = true;
     return;
   }
   const auto* const batch = std::get_if<order_batch>(&what);

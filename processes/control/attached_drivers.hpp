@@ -56,8 +56,9 @@ public:
   /// Sends the state of the world to all drivers. \p order: the epoch of the open order, to which drivers without a
   /// route are connected; 0 if no order is open.
   void tell(const world_report& now, epoch order);
-  /// Makes all drivers that are connected to the present order hold their requests (world_report::is_held).
-  void hold();
+  /// Makes all drivers that are connected to the present order hold their requests (world_report::is_held), for the
+  /// attempt to begin epoch \p next.
+  void hold(epoch next);
   /// Returns whether all of them have answered the requests before.
   [[nodiscard]] bool are_held();
 
@@ -85,6 +86,7 @@ private:
   std::vector<int> generations_; ///< Number of addresses given so far, by slot: see attached_address().
   world_report latest_{};
   epoch ordered_{};
+  epoch held_for_{}; ///< See hold().
 };
 
 } // namespace troupe

@@ -116,9 +116,10 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, commits_report>) {
     each(io, what.of, what.told);
   } else if constexpr (std::is_same_v<type, formed_report> || std::is_same_v<type, id_wanted> ||
-                       std::is_same_v<type, commits_wanted> || std::is_same_v<type, held_report> ||
-                       std::is_same_v<type, hold_directive> || std::is_same_v<type, drop_directive>) {
+                       std::is_same_v<type, commits_wanted> || std::is_same_v<type, drop_directive>) {
     each(io, what.of);
+  } else if constexpr (std::is_same_v<type, held_notice> || std::is_same_v<type, hold_wanted>) {
+    each(io, what.of, what.next);
   } else if constexpr (std::is_same_v<type, drained_report>) {
     each(io, what.of, what.succeeded);
   } else if constexpr (std::is_same_v<type, prepare_directive>) {
@@ -155,7 +156,7 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, world_report>) {
     each(io, what.of, what.world_size);
     io.field(what.address);
-    each(io, what.is_ready, what.is_held, what.is_over, what.has_rings, what.reason, what.resume);
+    each(io, what.is_ready, what.is_held, what.next, what.is_over, what.has_rings, what.reason, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
     each(io, what.of, what.ranks, what.resume);
   } else if constexpr (std::is_same_v<type, claim_directive> || std::is_same_v<type, gate_notice> ||

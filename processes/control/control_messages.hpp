@@ -115,9 +115,16 @@ struct gate_closed {
   ring_session nonce{}; ///< As in join_request.
 };
 
+/// Process or driver → controller, after hold_wanted or world_report::is_held: its requests to the whole world in epoch
+/// `of` have been answered. `next` tells for which attempt to begin another epoch.
+struct held_notice {
+  epoch of;
+  epoch next;
+};
+
 using process_message = std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report,
                                      drained_report, order_batch, leave_notice, attach_request, serving_report,
-                                     gate_notice, held_report, gate_closed, change_request>;
+                                     gate_notice, held_notice, gate_closed, change_request>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -175,8 +182,9 @@ struct world_report {
   int address = 0;       ///< The process's address in this epoch's order, negative; 0 while there is no order.
   bool is_ready = false; ///< The ranks serve requests in this epoch.
   /// The world changes its ranks as planned: hold requests that come from now on until the next report, and answer with
-  /// a held_report when those before have been answered. What else the report says is to be ignored.
+  /// a held_notice for epoch `next` when those before have been answered. What else the report says is to be ignored.
   bool is_held = false;
+  epoch next{};
   bool is_over = false;   ///< The world has ended, because of `reason`; errc::stopping: without a fault.
   bool has_rings = false; ///< Whether it has been sent rings for its requests in this epoch.
   error reason{};         ///< Why the world is not ready, or why the previous epoch ended.
@@ -190,9 +198,15 @@ struct change_reply {
   world_processes processes{}; ///< Set if it is.
 };
 
+/// Controller → process: hold_directive, for the attempt to begin epoch `next`, which the held_notice must name.
+struct hold_wanted {
+  epoch of;
+  epoch next;
+};
+
 using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted,
                                         formation_directive, failure_directive, quiesce_directive, order_batch,
                                         fence_notice, stop_directive, claim_directive, serve_directive, world_report,
-                                        lease_grant, prepare_directive, hold_directive, drop_directive, change_reply>;
+                                        lease_grant, prepare_directive, hold_wanted, drop_directive, change_reply>;
 
 } // namespace troupe

@@ -586,8 +586,8 @@ void control_server::carry_out(const control_effects& effects) {
                    },
                    [this](const control_effect::announce& one) { announce(one.event); },
                    [this](const control_effect::open_order& one) { open_order(one); },
-                   [this](const control_effect::hold_order&) {
-                     drivers_.hold();
+                   [this](const control_effect::hold_order& one) {
+                     drivers_.hold(one.next);
                      is_holding_ = true;
                      hold_if_quiet();
                    },

@@ -396,8 +396,9 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    phase_ = control_phase::rebuilding;
                    advance(now, out);
                  },
-                 [&](const held_report& report) {
-                   if (planned_ && report.of == epoch_ && planned_->at == planned_change::step::holding)
+                 [&](const held_notice& notice) {
+                   if (planned_ && notice.of == epoch_ && notice.next == planned_->of &&
+                       planned_->at == planned_change::step::holding)
                      note_step(from, now, out);
                  },
                  [&](const leave_notice& notice) {
@@ -1003,18 +1004,18 @@ void controller_state::note_step(session_id from, running_time now, control_effe
     if (planned_->reported.size() < planned_->ranks.size()) return;
     return hold(now, out);
   }
-  if (waits_for_order_) return; // a report for an attempt that was given up has counted; drivers hold once
+  if (waits_for_order_) return; // drivers hold once
   const auto is_missing = [&](const auto& one) { return one.second.self && !planned_->reported.contains(one.first); };
   if (std::ranges::any_of(members_, is_missing)) return;
   waits_for_order_ = true;
-  out.emplace_back(control_effect::hold_order{epoch_});
+  out.emplace_back(control_effect::hold_order{epoch_, planned_->of});
 }
 
 void controller_state::hold(running_time now, control_effects& out) {
   planned_->at = planned_change::step::holding;
   planned_->reported.clear();
   planned_->due = later(now, hold_limit);
-  send_to_ranks(hold_directive{epoch_}, out);
+  send_to_ranks(hold_wanted{epoch_, planned_->of}, out);
 }
 
 control_effects controller_state::on_order_held(bool is_held, boot_time real) {

@@ -70,6 +70,7 @@ struct open_order {
 /// on_order_held() with the result. It is the last effect of a call.
 struct hold_order {
   epoch of;
+  epoch next; ///< The epoch that is to follow.
 };
 /// Stops ordering; waiting requests are refused with \p why.
 struct close_order {

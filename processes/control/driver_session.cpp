@@ -38,6 +38,7 @@ void driver_session::hear(const world_report& report) {
   }
   if (report.is_held) {
     if (order_ && opened_ != epoch{}) is_to_hold_ = !std::exchange(is_held_, true);
+    held_for_ = report.next;
     return;
   }
   const bool has_order = report.address < 0 && !report.is_over;
@@ -116,22 +117,23 @@ void driver_session::settle() {
   decltype(ended_) ended;
   std::shared_ptr<attached_order> order, next;
   bool is_to_hold = false, is_to_resume = false;
-  epoch of{};
+  epoch of{}, next_epoch{};
   {
     const std::lock_guard lock{mutex_};
     ended = std::exchange(ended_, {});
     order = order_;
     next = next_;
     of = opened_;
+    next_epoch = held_for_;
     is_to_hold = std::exchange(is_to_hold_, false);
     is_to_resume = std::exchange(is_to_resume_, false);
   }
   if (is_to_hold)
-    order->peers()->hold([weak = weak_from_this(), of] {
+    order->peers()->hold([weak = weak_from_this(), of, next_epoch] {
       const auto self = weak.lock();
       if (!self) return;
       const std::lock_guard lock{self->mutex_};
-      self->send(held_report{of});
+      self->send(held_notice{of, next_epoch});
     });
   if (is_to_resume) order->peers()->resume();
   if (next) {

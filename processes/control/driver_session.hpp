@@ -128,6 +128,7 @@ private:
   epoch_rings rings_;                                                      ///< Those of the present epoch.
   std::vector<std::pair<std::shared_ptr<attached_order>, error>> ended_{}; ///< Until settle().
   std::shared_ptr<attached_order> next_{}; ///< Replaces order_ in settle(): see continue_in().
+  epoch held_for_{};                       ///< See world_report::next.
   bool is_to_hold_ = false;                ///< settle() begins to hold requests.
   bool is_held_ = false;                   ///< Requests are held, for the next epoch or until a report says otherwise.
   bool is_to_resume_ = false;              ///< settle() ends that.

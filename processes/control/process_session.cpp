@@ -114,8 +114,14 @@ void process_session::hear(controller_message& what) {
                    who_.prepared = std::max(who_.prepared, directive.of);
                    services_.deliver({std::move(directive)});
                  },
-                 [&](const hold_directive& directive) { services_.deliver({directive}); },
-                 [&](const drop_directive& directive) { services_.deliver({directive}); },
+                 [&](const hold_wanted& wanted) {
+                   holds_for_ = wanted.next;
+                   services_.deliver({hold_directive{wanted.of}});
+                 },
+                 [&](const drop_directive& directive) {
+                   holds_for_ = {};
+                   services_.deliver({directive});
+                 },
                  [&](quiesce_directive& directive) {
                    serves_ = {};
                    deliver_after(std::move(directive));
@@ -307,6 +313,11 @@ void process_session::tell(member_report what) {
                           if (one.why.code == errc::process_poisoned) lease_->revoke(); // the process ends
                           if (one.of == epoch_) serves_ = {};
                           report_failure(std::move(one));
+                        },
+                        [this](held_report& one) {
+                          const std::lock_guard lock{mutex_};
+                          if (const epoch next = std::exchange(holds_for_, epoch{}); next != epoch{})
+                            send(held_notice{one.of, next}); // else the attempt was given up
                         },
                         [this](auto& one) { report(std::move(one)); }},
              what);

@@ -118,6 +118,7 @@ private:
   epoch epoch_{};                             ///< The epoch of the latest formation_directive; 0 before the first.
   epoch opened_{};                            ///< The epoch whose order has been opened.
   epoch serves_{};                            ///< The epoch that this rank has formed, until it fails or is to end.
+  epoch holds_for_{};                         ///< See hold_wanted; 0 when it has been answered or given up.
   epoch outlasting_{};                        ///< See lease_grant::outlasts.
   error orphaned_by_{};                       ///< Why it has no controller; errc::none if it has one.
   std::optional<failed_report> unreported_{}; ///< The end of the epoch that its present join_request kept.

@@ -121,7 +121,7 @@ void change_ledger::judge_reports(epoch of, const world_processes& now) {
         to_.wrong("epoch " + to_string(of) + " begins as planned before " + name_of(one) + text + to_string(in));
   };
   require(now, of, step::formed, " has formed epoch ");
-  require(before_, latest_, step::held, " has ended its requests to all ranks of epoch ");
+  require(before_, of, step::held, " has ended its requests to all ranks for epoch ");
   require(before_, latest_, step::drained, " has ended what was released to it in epoch ");
 }
 
@@ -154,7 +154,7 @@ void change_ledger::hears(std::uint64_t from, const process_message& what) {
   if (std::holds_alternative<join_request>(what)) // a change has ended for a process that was lost and joins again
     for (change& one : changes_) one.named.erase(from);
   if (const auto* const formed = std::get_if<formed_report>(&what)) reported_.insert({from, formed->of, step::formed});
-  if (const auto* const held = std::get_if<held_report>(&what)) reported_.insert({from, held->of, step::held});
+  if (const auto* const held = std::get_if<held_notice>(&what)) reported_.insert({from, held->next, step::held});
   if (const auto* const drained = std::get_if<drained_report>(&what))
     reported_.insert({from, drained->of, step::drained});
 }

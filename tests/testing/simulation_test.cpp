@@ -640,7 +640,7 @@ world_processes with_ranks(const std::vector<int>& ranks) {
 /// Lets the ranks of \p from report all that a switch from epoch 1 to epoch 2 with the ranks \p to needs.
 void report_switch(change_ledger& to, const std::vector<int>& from, const std::vector<int>& next) {
   for (const int one : from) {
-    to.hears(static_cast<std::uint64_t>(10 + one), held_report{epoch{1}});
+    to.hears(static_cast<std::uint64_t>(10 + one), held_notice{epoch{1}, epoch{2}});
     to.hears(static_cast<std::uint64_t>(10 + one), drained_report{epoch{1}, 0});
   }
   for (const int one : next) to.hears(static_cast<std::uint64_t>(10 + one), formed_report{epoch{2}});

@@ -230,7 +230,7 @@ TEST_CASE("a change that is asked for as soon as another one is done is planned,
     REQUIRE(at.told<id_wanted>(first).back().of == after);
     say(first, id_offer{after, {}});
     for (const peer_id one : {first, next}) say(one, formed_report{after});
-    for (const peer_id one : {first, last}) say(one, held_report{before});
+    for (const peer_id one : {first, last}) say(one, held_notice{before, after});
     REQUIRE(at.told<quiesce_directive>(first).size() == of - 1);
     CHECK(at.told<quiesce_directive>(first).back().is_planned);
     at.server.tick(); // finds an order that is held

@@ -813,7 +813,7 @@ std::vector<process_message> every_message(epoch of) {
                                    attach_request{},
                                    serving_report{of, {rank{0}}, {}},
                                    gate_notice{},
-                                   held_report{of},
+                                   held_notice{of, of.next()},
                                    gate_closed{},
                                    change_request{}};
   for (std::size_t i = 0; i < std::variant_size_v<process_message>; ++i)

@@ -87,6 +87,25 @@ TEST_CASE("a process that joins again is not fenced by a message to its earlier 
   CHECK(scene.abandoned);
 }
 
+TEST_CASE("a process reports a hold once, for the epoch that it was for, and not when that was given up",
+          "[control][planned]") {
+  frames_scene scene;
+  scene.join();
+  scene.hear(formation_directive{.of = epoch{3}, .self = rank{0}, .hosts = {"here"}});
+  const auto report = [&] { scene.link->tell(held_report{epoch{3}}); };
+  scene.hear(hold_wanted{epoch{3}, epoch{4}});
+  REQUIRE(scene.got<hold_directive>().size() == 1);
+  scene.hear(drop_directive{epoch{4}});
+  report(); // its client may have asked all ranks since
+  CHECK(scene.told<held_notice>().empty());
+  scene.hear(hold_wanted{epoch{3}, epoch{5}});
+  for (int i = 0; i < 2; ++i) report();
+  const auto told = scene.told<held_notice>();
+  REQUIRE(told.size() == 1);
+  CHECK(told.front().of == epoch{3});
+  CHECK(told.front().next == epoch{5});
+}
+
 TEST_CASE("a process that has only stood by tells the next controller which epoch it has heard of",
           "[control][EPO-1]") {
   frames_scene scene{orphan_policy::rejoin};
