@@ -602,7 +602,7 @@ TEST_CASE("the thread of a service reads the rings of a process without a rank w
   CHECK_FALSE(driver.link().failure());
   served.stop();
   CHECK(service.connected() == 0);
-  REQUIRE(told.size() == 1);
+  REQUIRE_FALSE(told.empty()); // both messages, or the first
   wire_reader from{told.front()};
   static_cast<void>(batch_header::read(from));
   decision_reader in{1};
