@@ -192,6 +192,7 @@ void order_server::open_host(epoch of, int world_size, std::span<const rank> pre
     auto& made = ranks_[static_cast<std::size_t>(one.value())];
     made = std::make_unique<connection>(one, of);
     made->upward = std::make_unique<passing>(world_size);
+    made->out.passes_on();
     all[static_cast<std::size_t>(one.value())] = made.get();
   }
   world& opened = open_world(0, {}, {}, all);
@@ -288,6 +289,7 @@ void order_server::close(const error& why) {
 bool order_server::hold() {
   if (!order_ || closed_ || is_host_ || !whole().is_decided_here || !order_->can_hand_over(whole().ordered))
     return false;
+  for (const auto& one : ranks_) one->out.acknowledge(); // nothing that comes later is, not even what reports successes
   return held_ = true;
 }
 
@@ -580,8 +582,11 @@ error order_server::receive(process_address from, std::string_view batch) {
 }
 
 void order_server::begin_with_controller() {
-  for (const auto& one : ranks_)
-    if (one && one->upward) one->upward = std::make_unique<passing>(static_cast<int>(ranks_.size()));
+  for (const auto& one : ranks_) {
+    if (!one || !one->upward) continue;
+    one->upward = std::make_unique<passing>(static_cast<int>(ranks_.size()));
+    one->out.has_passed_on(0); // it counts its batches anew
+  }
 }
 
 error order_server::receive_from_controller(const host_frame& decided) {

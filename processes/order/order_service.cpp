@@ -165,7 +165,7 @@ void order_service::join_controller() {
   if (!to_controller_ || std::exchange(has_controller_, true)) return;
   from_controller_ = {};
   order_.begin_with_controller();
-  deliver_to_controller(false);
+  static_cast<void>(deliver_all(steady_now()));
 }
 
 error order_service::receive_from_controller(std::string_view message, time_point now) {

@@ -72,6 +72,10 @@ public:
     seen_ = number;
     must_send_ = must_send_ || number >= sent_seen_ + most_unseen_batches || size_bytes > longest_unseen_batch_bytes;
   }
+  /// Sends an acknowledgement of all batches that were read, even without decisions.
+  void acknowledge() noexcept { must_send_ = must_send_ || seen_ != sent_seen_; }
+  /// Says that the controller's decisions are passed on, of which there are none yet.
+  void passes_on() noexcept { passed_on_ = 0; }
   /// Records that the decisions so far contain batch \p number of the controller (batch_header::controller_batch). The
   /// next batch names this number, and is sent even without decisions.
   void has_passed_on(std::uint64_t number) noexcept {

@@ -240,6 +240,38 @@ TEST_CASE("a long batch and the second short one are acknowledged at once, and a
   CHECK(seen() == 4);
 }
 
+TEST_CASE("an order that is held has acknowledged what it has read",
+          "[collectives][distributed][order_server][planned]") {
+  server_scene one;
+  REQUIRE_FALSE(one.ask(0, sum(1)));
+  REQUIRE(one.server.hold());
+  CHECK(one.at(0).read(one.server, rank{0}).empty());
+  CHECK(one.at(0).last.seen == 1);
+  CHECK(one.server.take_outgoing(rank{1}).empty());
+}
+
+TEST_CASE("a host's own decisions do not count as decisions of the controller",
+          "[collectives][distributed][order_server][hosts]") {
+  host_scene at{{}, {rank{0}, rank{1}}, 2};
+  const auto contained = [&at] {
+    static_cast<void>(at.at(0).read(at.host, rank{0}));
+    return at.at(0).last.controller_batch;
+  };
+  for (int i = 0; i < 3; ++i)
+    for (const int r : {0, 1}) {
+      REQUIRE_FALSE(at.at(r).ask(sum(1)));
+      REQUIRE_FALSE(at.send(r));
+    }
+  CHECK(contained() == 0);
+  CHECK(at.at(0).last.number > 0);
+  decision_writer out{of};
+  out.add({.kind = decides::message, .from = process_address{1}, .message = "x"});
+  REQUIRE_FALSE(at.decide(0, out));
+  CHECK(contained() == 1);
+  at.host.begin_with_controller(); // the next one, which counts anew
+  CHECK(contained() == 0);
+}
+
 TEST_CASE("a record of a world that is not the rank's own is refused",
           "[collectives][distributed][order_server][SEC-2]") {
   server_scene at{3};
