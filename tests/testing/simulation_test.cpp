@@ -91,6 +91,8 @@ TEST_CASE("processes are killed, stopped and cut off, and every promise is kept 
   check_seeds(800'001, 800'030, [](std::uint64_t seed) { return draw_process_scenario(seed, 8, all_of_processes, 3); });
   // A process is killed while its world is about to start a sub-world.
   check_seeds(9'500'602, 9'500'602, drawing_processes(3));
+  // A rank joins a controller that was started again, ends and is replaced, while its only peer is cut off.
+  check_seeds(9'087'062, 9'087'062, drawing_processes(4));
 }
 
 TEST_CASE("processes leave and join as planned, also beside faults, and every promise is kept (ONE-1, ORD-1, CUT-1)",
