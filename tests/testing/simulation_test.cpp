@@ -123,6 +123,8 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
   check_seeds(7'018'889, 7'018'889, drawing(4, all_of_processes));
   // What processes had sent to a controller that did not run must not reach its successor.
   check_seeds(9'217'791, 9'217'791, drawing(4, all_of_processes));
+  // A process that stood by goes on on its host and stops before it has handled what it was to prepare.
+  check_seeds(9'204'487, 9'204'487, drawing(4, all_of_processes));
   std::size_t changed = 0;
   for (std::uint64_t seed = 900'001; seed <= 900'010; ++seed)
     changed += simulate(draw_changing_scenario(seed, 4, none)).last_epoch > 1 ? 1 : 0;
