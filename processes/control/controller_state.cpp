@@ -524,19 +524,27 @@ bool controller_state::is_lease_running() const {
   return misses_former_ranks() && real_ <= started_ + longest_lease_ + lease_bound(longest_lease_);
 }
 
+int controller_state::accounted_ranks() const {
+  // A rank that has joined again may have ended since, and have been replaced.
+  const auto others = std::ranges::count_if(replaced_, [&](const auto& one) { return !returned_.contains(one); });
+  return static_cast<int>(returned_.size()) + static_cast<int>(others);
+}
+
 bool controller_state::lacks_majority() const {
-  return misses_former_ranks() && 2 * static_cast<int>(returned_.size() + replaced_.size()) <= former_size_;
+  return misses_former_ranks() && 2 * accounted_ranks() <= former_size_;
 }
 
 void controller_state::note_past(const join_request& asked) {
+  // Processes of one place follow each other. A spare's place is only a preference.
+  const std::string which = asked.place && !asked.spare ? "place " + std::to_string(*asked.place) : describe(asked.who);
   tried_ = std::max(tried_, asked.prepared);
   if (epoch_ != epoch{0}) return; // it knows better
   if (asked.last_epoch == epoch{0}) {
     had_epochs_ = had_epochs_ || asked.prepared != epoch{0};
-    if (asked.attempt > 0 && !asked.spare) replaced_.insert(describe(asked.who));
+    if (asked.attempt > 0 && !asked.spare) replaced_.insert(which);
     return;
   }
-  returned_.insert(describe(asked.who));
+  returned_.insert(which);
   longest_lease_ = std::max(longest_lease_, asked.last_lease);
   if (asked.last_epoch < former_epoch_) return;
   former_epoch_ = asked.last_epoch;
@@ -554,7 +562,7 @@ running_time controller_state::read_clock(boot_time now) {
 std::string controller_state::missing_text() const {
   if (lacks_majority())
     return "of the " + std::to_string(former_size_) + " ranks of epoch " + to_string(former_epoch_) + " " +
-           std::to_string(returned_.size() + replaced_.size()) +
+           std::to_string(accounted_ranks()) +
            " have joined this controller again or were replaced. The others may serve under another one, so the world "
            "forms only with more than half of them: end the others and start the job again";
   std::string text;

@@ -269,7 +269,9 @@ private:
   /// Returns whether this controller has formed no epoch yet, and ranks of the latest one of a former controller have
   /// not joined it. It learns of that epoch from those that have.
   [[nodiscard]] bool misses_former_ranks() const;
-  /// Returns whether these are half of the ranks or more. They may serve under another controller.
+  /// Returns how many ranks of that epoch have joined this controller again or were replaced.
+  [[nodiscard]] int accounted_ranks() const;
+  /// Returns whether the others are half of the ranks or more. They may serve under another controller.
   [[nodiscard]] bool lacks_majority() const;
   /// Keeps what a process that joins says about a former controller.
   void note_past(const join_request& asked);
@@ -431,7 +433,8 @@ private:
   std::uint64_t incarnation_ = 1;
   std::uint64_t opened_by_ = 0; ///< The number of the controller that has begun the present epoch.
   std::map<session_id, lease_holder> departed_;
-  std::set<std::string> returned_; ///< Descriptions of the processes that have joined and were in an epoch before.
+  /// The processes that have joined and were in an epoch before: their places, or descriptions where they have none.
+  std::set<std::string> returned_;
   std::set<std::string> replaced_; ///< Those that their manager has started in the place of one that had ended.
   epoch former_epoch_{};           ///< The latest epoch that `returned_` know.
   int former_size_ = 0;            ///< Its number of ranks.

@@ -73,7 +73,7 @@ public:
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
 
   /// Calls \p call for server \p which, when its process runs, with the clock of its machine. Does nothing if it has
-  /// ended. Without a standby there is one server at a time, which is called whatever its number.
+  /// ended: what waited for it to run does not reach the next one.
   template <class Call>
   void call(number which, Call call);
   template <class Call>
@@ -139,12 +139,11 @@ private:
 template <class Call>
 void simulated_controllers::call(number which, Call call) {
   for (node& one : nodes_) {
-    const bool is_it = one.made == which || nodes_.size() == 1;
-    if (!is_it) continue;
+    if (one.made != which) continue;
     ++waiting_calls_;
     await_running(one);
     --waiting_calls_;
-    if (!one.server || (one.made != which && nodes_.size() > 1)) return;
+    if (!one.server || one.made != which) return;
     const fibers::group_scope with_its_clock{group_of(one)};
     return call(*one.server);
   }

@@ -102,7 +102,13 @@ public:
     waiting_.push_back(std::move(next));
     changed_.notify_all();
   }
-  /// Accepts no more messages.
+  /// Accepts no more messages, and handles none of those that wait.
+  void end() {
+    const std::lock_guard lock{mutex_};
+    closed_ = true;
+    changed_.notify_all();
+  }
+  /// Does so, and drops them.
   void close() {
     decltype(waiting_) dropped; // destroyed without the lock: requests are answered as abandoned
     const std::lock_guard lock{mutex_};
@@ -117,7 +123,7 @@ public:
       {
         std::unique_lock lock{mutex_};
         changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
-        if (closed_) return;
+        if (closed_) break;
         next = std::move(waiting_.front());
         waiting_.pop_front();
       }
@@ -127,6 +133,7 @@ public:
       next(to);
       turn_began_.reset();
     }
+    close();
   }
 
   [[nodiscard]] std::optional<time_point> turn_began() const noexcept { return turn_began_; }
@@ -229,6 +236,7 @@ std::shared_ptr<simulated_world> simulated_world::find_sub_world(const world_sta
 void simulated_world::leave() {
   sub_worlds_->stop_all(); // they live on if the controller stops the world
   over_ = true;
+  mail_->end(); // as that of an actor that has quit
 }
 
 bool simulated_world::is_over() const {

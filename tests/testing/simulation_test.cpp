@@ -91,6 +91,8 @@ TEST_CASE("processes are killed, stopped and cut off, and every promise is kept 
   check_seeds(800'001, 800'030, [](std::uint64_t seed) { return draw_process_scenario(seed, 8, all_of_processes, 3); });
   // A process is killed while its world is about to start a sub-world.
   check_seeds(9'500'602, 9'500'602, drawing_processes(3));
+  // A rank joins a controller that was started again, ends and is replaced, while its only peer is cut off.
+  check_seeds(9'087'062, 9'087'062, drawing_processes(4));
 }
 
 TEST_CASE("processes leave and join as planned, also beside faults, and every promise is kept (ONE-1, ORD-1, CUT-1)",
@@ -119,6 +121,10 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
   // A rank was away for an epoch, whose requests wait for it.
   check_seeds(7'017'715, 7'017'715, drawing(4, all_of_processes));
   check_seeds(7'018'889, 7'018'889, drawing(4, all_of_processes));
+  // What processes had sent to a controller that did not run must not reach its successor.
+  check_seeds(9'217'791, 9'217'791, drawing(4, all_of_processes));
+  // A process that stood by goes on on its host and stops before it has handled what it was to prepare.
+  check_seeds(9'204'487, 9'204'487, drawing(4, all_of_processes));
   std::size_t changed = 0;
   for (std::uint64_t seed = 900'001; seed <= 900'010; ++seed)
     changed += simulate(draw_changing_scenario(seed, 4, none)).last_epoch > 1 ? 1 : 0;

@@ -316,6 +316,24 @@ TEST_CASE("a controller without proof about the others needs more than half of t
   CHECK(world.state.event().reason.text.find("more than half") != std::string::npos);
 }
 
+TEST_CASE("processes that follow each other in one place count as one former rank (MEM-1)", "[control][lease][MEM-1]") {
+  controller_scene world{terms_of(3)};
+  const auto end = [&](session_id one) {
+    world.note(world.state.on_session_lost(one, session_end::closed, world.now));
+  };
+  const bool is_replaced_before = GENERATE(false, true);
+  if (is_replaced_before) {
+    world.join(21, 0, [](join_request& asked) { asked.attempt = 1; });
+    end(21);
+  }
+  return_to(world, 22, 0);
+  end(22);
+  world.join(23, 0, [](join_request& asked) { asked.attempt = 2; });
+  world.join(24, 1);
+  world.join(25, 2);
+  CHECK(time_to_form(world, {23, 24, 25}) >= 59s);
+}
+
 TEST_CASE("half of the former ranks are not more than half (MEM-1)", "[control][lease][MEM-1]") {
   controller_scene world{terms_of(2)};
   return_to(world, 21, 0, 2);
