@@ -78,16 +78,18 @@ public:
   [[nodiscard]] int run() {
     progress_line progress{stderr, static_cast<double>(options_.common.blocks * modes_.size())};
     if (spans_processes()) {
-      bench_rig rig{settings_, true}; // A process joins its world once.
+      bench_rig rig{settings_, true}; // A process joins its world once, and a lane of a rank belongs to one client.
+      client_group clients{rig.rt.system(), rig.where, rig.where.local_ranks().size()};
       for (std::size_t block = 0; block < options_.common.blocks; ++block)
-        measure(rig, modes_.front(), block, progress);
+        measure(rig, clients, modes_.front(), block, progress);
     } else {
       interleave(options_.common.blocks, modes_.size(), [&](std::size_t i, std::size_t block) {
         configuration settings = settings_;
         settings.fusion.mode = modes_[i].fused;
         settings.recorder.enabled = modes_[i].is_recorded;
         bench_rig rig{settings, true};
-        measure(rig, modes_[i], block, progress);
+        client_group clients{rig.rt.system(), rig.where, 1};
+        measure(rig, clients, modes_[i], block, progress);
       });
     }
     if (!session_) return 0;
@@ -130,13 +132,12 @@ private:
   /// Returns whether the launched processes form one world. Requests then go only to ranks, and only rank 0 reports.
   [[nodiscard]] bool spans_processes() const noexcept { return !settings_.control.address.empty(); }
 
-  void measure(bench_rig& rig, rate_mode mode, std::size_t block, progress_line& progress) {
+  void measure(bench_rig& rig, client_group& clients, rate_mode mode, std::size_t block, progress_line& progress) {
     is_yardstick_ = rig.raw->is_yardstick();
     if (!session_ && rig.has_rank_zero()) begin(rig, progress);
     if (session_) progress.show(at_block("rate, " + to_string(mode), block + 1, options_.common.blocks));
     const std::size_t most = *std::ranges::max_element(options_.depths);
     const auto memory = allocate_operands(rig.where, operand_memory::pool, sums_bytes(bytes_, most));
-    client_group clients{rig.rt.system(), rig.where, spans_processes() ? rig.where.local_ranks().size() : 1};
     for (rate_row& row : rows_) {
       if (row.mode != mode) continue;
       const auto sums = make_sums(memory, bytes_, row.depth);
