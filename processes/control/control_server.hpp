@@ -161,12 +161,12 @@ private:
   /// Handles that the process with this nonce has left the gate of its host.
   void note_departure(const ring_session& nonce);
   void refresh_claim();
-  /// Goes on with the order of an epoch that a former controller has opened, and that \p host decides for all ranks.
-  /// Returns whether that is so, or waits for note_kept(): a service that had answered too late believes that it serves
-  /// an epoch, which the former controller has opened without it.
+  /// Goes on with the order of an epoch that a former controller has opened, if the service \p host decides it for all
+  /// ranks. Returns true if it does, and if its report is kept until note_kept() proves it: a service whose answer came
+  /// too late reports an epoch that the former controller has opened without it.
   bool adopt_order(session_table<order_host>::value_type& host, const serving_report& report);
-  /// Handles that process \p from has joined with epoch \p kept. One that keeps it proves that a service decides the
-  /// order of all its ranks.
+  /// Handles that process \p from has joined, and has not given up epoch \p kept. Processes keep only an epoch whose
+  /// order one service decides for all ranks, so the service's report is true.
   void note_kept(session_id from, epoch kept);
   /// Fails the present epoch if its service has not joined in time: nobody else would notice that it hangs (TIM-1).
   void fail_unadopted(running_time now);

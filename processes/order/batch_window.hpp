@@ -16,9 +16,9 @@ namespace troupe {
 /// acknowledged earlier ones (batch_header::seen). Rings and control connections end when too many bytes wait in them,
 /// so without this limit many long messages at one time would end the connection, and with it the epoch.
 ///
-/// A batch is sent in any case if none is unacknowledged but one that the other side may leave so
-/// (longest_unseen_batch_bytes). The count of unacknowledged bytes is an upper bound, exact for the last batch alone.
-/// Threads: one at a time.
+/// A batch is sent in any case if all earlier ones are acknowledged, or all but one short one: the other side may wait
+/// with its acknowledgement (longest_unseen_batch_bytes). The count of unacknowledged bytes is an upper bound. It is
+/// exact if at most the last batch is unacknowledged. Threads: one at a time.
 class batch_window {
 public:
   static constexpr std::size_t most_unseen_bytes = std::size_t{4} << 20U;
@@ -37,14 +37,9 @@ public:
   /// Notes that the other side has received the batches up to number \p seen, and sends what it has room for now.
   /// Returns whether batches are still kept.
   bool acknowledge(std::uint64_t seen) {
-    if (seen >= sent_)
-      unseen_bytes_ = later_bytes_ = 0;
-    else if (seen + 1 == sent_)
-      unseen_bytes_ = last_bytes_, later_bytes_ = 0;
-    else if (seen >= mark_)
-      unseen_bytes_ = std::exchange(later_bytes_, 0);
-    else
-      return is_waiting();
+    if (seen < mark_ && seen + 1 < sent_) return is_waiting();
+    unseen_bytes_ = seen >= sent_ ? 0 : seen + 1 == sent_ ? last_bytes_ : later_bytes_;
+    later_bytes_ = 0;
     mark_ = sent_;
     while (!waiting_.empty() && has_room(waiting_.front().size())) {
       std::string next = std::move(waiting_.front());

@@ -378,7 +378,7 @@ void order_service::deliver(time_point now) {
   for (place& one : places_) deliver_to(one, now);
   const auto has_posted = [](const place& one) { return one.route.rings && one.route.rings->has_posted(); };
   if (std::ranges::none_of(places_, has_posted)) return;
-  bell_->caller().order(); // one for all, since each waits until its writes have reached the other processes' cores
+  bell_->caller().fence(); // one for all, because a fence waits until the writes have reached the other cores
   for (place& one : places_)
     if (has_posted(one)) one.route.rings->wake_posted();
 }

@@ -443,7 +443,8 @@ public:
     link_->change(asked, std::move(reply));
   }
   [[nodiscard]] bool is_over() const { return *is_dead_ || !world_ || world_->is_over(); }
-  /// Returns whether its manager has seen its end. One whose world is over still takes its leave.
+  /// Returns whether its manager has seen that it ended. A process whose world is over first waits until the controller
+  /// has confirmed its farewell.
   [[nodiscard]] bool is_gone() const noexcept { return *is_dead_ || has_returned_; }
   [[nodiscard]] int place() const noexcept { return place_; }
   [[nodiscard]] process_identity who() const {

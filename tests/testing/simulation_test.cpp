@@ -107,7 +107,7 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
   // A spare has taken a place and lives, and a controller that is started again is joined by replaced processes alone.
   check_seeds(7'005'010, 7'005'010, drawing(4, all_of_processes));
   check_seeds(7'012'579, 7'012'579, drawing(4, all_of_processes));
-  // A process is asked for while the one before takes its leave.
+  // A process is to be started in a place whose former process has not ended yet.
   check_seeds(7'000'666, 7'000'666, drawing(4, all_of_processes));
   // A single rank asks what the ranks before it were refused.
   check_seeds(7'002'264, 7'002'264, drawing(4, all_of_processes));
@@ -121,7 +121,7 @@ TEST_CASE("processes leave and join as planned, also beside faults, and every pr
   // A rank was away for an epoch, whose requests wait for it.
   check_seeds(7'017'715, 7'017'715, drawing(4, all_of_processes));
   check_seeds(7'018'889, 7'018'889, drawing(4, all_of_processes));
-  // What processes had sent to a controller that did not run must not reach its successor.
+  // Messages to a stopped controller, which is then killed, must not reach the next one.
   check_seeds(9'217'791, 9'217'791, drawing(4, all_of_processes));
   // A process that stood by goes on on its host and stops before it has handled what it was to prepare.
   check_seeds(9'204'487, 9'204'487, drawing(4, all_of_processes));

@@ -17,9 +17,10 @@ inline constexpr std::size_t longest_batch_bytes = std::size_t{8} << 20U;
 /// Size at which a writer begins a new batch. One record is shorter than the difference to longest_batch_bytes.
 inline constexpr std::size_t full_batch_bytes = std::size_t{1} << 20U;
 /// Maximum number of unacknowledged batches of a rank (batch_header::seen): one that is being read, and one behind it.
-/// At the maximum, the next batch waits. The reader acknowledges a batch that is long or not the first at once, and a
-/// short one with its next decisions.
+/// A further batch waits until one is acknowledged. The reader sends an acknowledgement by itself when this many
+/// batches are unacknowledged, and for each long batch. A single short batch is acknowledged with the next decisions.
 inline constexpr std::uint64_t most_unseen_batches = 2;
+/// A longer batch is acknowledged at once.
 inline constexpr std::size_t longest_unseen_batch_bytes = std::size_t{4} << 10U;
 
 /// The first bytes of a batch.

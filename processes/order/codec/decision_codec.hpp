@@ -72,7 +72,7 @@ public:
     seen_ = number;
     must_send_ = must_send_ || number >= sent_seen_ + most_unseen_batches || size_bytes > longest_unseen_batch_bytes;
   }
-  /// Sends an acknowledgement of all batches that were read, even without decisions.
+  /// Ensures that all batches that were read are acknowledged by the next take(), even if there are no decisions.
   void acknowledge() noexcept { must_send_ = must_send_ || seen_ != sent_seen_; }
   /// Says that the controller's decisions are passed on, of which there are none yet.
   void passes_on() noexcept { passed_on_ = 0; }

@@ -134,7 +134,7 @@ error ring_sender::send(std::string_view message, time_point now) {
 }
 
 void ring_sender::wake_posted() {
-  if (std::exchange(has_posted_, false)) peer_bell_->caller().ring_ordered();
+  if (std::exchange(has_posted_, false)) peer_bell_->caller().ring_after_fence();
 }
 
 error ring_sender::post(std::string_view message, time_point now) {

@@ -45,8 +45,8 @@ public:
   /// Sends \p message, or keeps the part that does not fit. Errors: see failure(); invalid_argument (too long; not a
   /// failure of the connection).
   error send(std::string_view message, time_point now);
-  /// As send(), but does not wake the peer. A sender to several peers posts to all of them, calls
-  /// doorbell_caller::order() once, and then wake_posted() for each.
+  /// As send(), but does not wake the peer. A sender to several peers calls post() for all of them,
+  /// doorbell_caller::fence() once, and then wake_posted() for each.
   error post(std::string_view message, time_point now);
   [[nodiscard]] bool has_posted() const noexcept { return has_posted_; }
   void wake_posted();

@@ -29,7 +29,7 @@ enum class ring_step : std::uint8_t {
   write_payload, ///< Writer: one word of the payload.
   write_header,  ///< Writer: length and check.
   publish,       ///< Writer: the sequence word, after everything else.
-  order_bell,    ///< Writer: orders what it has published before its loads of "parked".
+  fence,         ///< Writer: between what it has published and its loads of "parked".
   read_parked,   ///< Writer: whether the reader is parked.
   count_ring,    ///< Writer: changes the word on which the reader sleeps.
   wake,          ///< Writer: wakes the sleeping reader.
@@ -245,18 +245,19 @@ class doorbell_caller {
 public:
   explicit doorbell_caller(Access memory) : memory_{memory} {}
 
-  /// Wakes the reader if it is parked. Call it after a write. A fence orders the write before the load of "parked", and
-  /// the reader announces that it parks before it looks for news, so at least one of them sees the other. If a writer's
-  /// process ends after it has published but before it wakes the reader, the reader sleeps until its time limit, and
-  /// other writers still find "parked" set. Costs a fence and one load while the reader is awake.
+  /// Wakes the reader if it is parked. Call it after a write. The writer has a fence between its write and its load of
+  /// "parked", and the reader sets "parked" before it looks for news. So either the writer sees that the reader is
+  /// parked, or the reader sees the news. If a writer's process ends after it has published but before it wakes the
+  /// reader, the reader sleeps until its time limit, and other writers still find "parked" set. Costs a fence and one
+  /// load while the reader is awake.
   void ring() {
-    order();
-    ring_ordered();
+    fence();
+    ring_after_fence();
   }
-  /// The two steps of ring(). A fence waits until all writes before it have reached memory, so a writer of several
-  /// rings calls order() once behind its writes into all of them, and then ring_ordered() for each bell.
-  void order() { memory_.fence(ring_step::order_bell); }
-  void ring_ordered() {
+  /// The two steps of ring(). A fence waits until all writes before it have reached the other cores. A writer of
+  /// several rings therefore writes into all of them, calls fence() once, and then ring_after_fence() for each bell.
+  void fence() { memory_.fence(ring_step::fence); }
+  void ring_after_fence() {
     if (memory_.load(doorbell_layout::parked, std::memory_order_relaxed, ring_step::read_parked) == 0) return;
     memory_.add(doorbell_layout::rings, 1, ring_step::count_ring);
     memory_.wake(doorbell_layout::rings, ring_step::wake);

@@ -375,9 +375,8 @@ public:
   [[nodiscard]] series ask(const std::vector<operation>& parts, std::size_t total, std::size_t depth) override {
     std::vector<rank_client> clients;
     for (const rank target : world_.local_ranks()) clients.emplace_back(world_, target, lane_);
-    // The calling thread asks the only rank of a process: if it passed each request to another thread, the ranks would
-    // ask less close together. The threads live only during a series. Otherwise each would take a core from other
-    // measurements.
+    // If the process has one rank, the calling thread asks. Handing each request to another thread would add a delay of
+    // its own at each rank. Threads live only during a series, because each would take a core from other measurements.
     std::optional<thread_team> team;
     if (clients.size() > 1)
       team.emplace(clients.size(), [](std::size_t i) { name_this_thread("bench/rank" + std::to_string(i)); });
