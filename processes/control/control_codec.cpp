@@ -118,8 +118,11 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, formed_report> || std::is_same_v<type, id_wanted> ||
                        std::is_same_v<type, commits_wanted> || std::is_same_v<type, drop_directive>) {
     each(io, what.of);
-  } else if constexpr (std::is_same_v<type, held_notice> || std::is_same_v<type, hold_wanted>) {
+  } else if constexpr (std::is_same_v<type, held_notice> || std::is_same_v<type, hold_wanted> ||
+                       std::is_same_v<type, hold_order_directive>) {
     each(io, what.of, what.next);
+  } else if constexpr (std::is_same_v<type, order_held_report>) {
+    each(io, what.of, what.next, what.is_held);
   } else if constexpr (std::is_same_v<type, drained_report>) {
     each(io, what.of, what.succeeded);
   } else if constexpr (std::is_same_v<type, prepare_directive>) {
@@ -165,7 +168,8 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, serve_directive>) {
     each(io, what.of, what.world_size, what.previous);
     nonnegative_field(io, what.limits.lead);
-    each(io, what.limits.straggling, what.told, what.candidates);
+    each(io, what.limits.straggling, what.told, what.candidates, what.continued.before,
+         what.continued.successes);
   } else if constexpr (std::is_same_v<type, quiesce_directive>) {
     each(io, what.of, what.why, what.decided, what.is_planned);
   } else {

@@ -11,6 +11,7 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/processes/control/controller_terms.hpp>
+#include <troupe/processes/order/order_continuation.hpp>
 #include <troupe/processes/transport/shared_memory/shared_ring.hpp>
 
 #include <cstdint>
@@ -122,9 +123,16 @@ struct held_notice {
   epoch next;
 };
 
+/// Order service of another host → controller, the answer to hold_order_directive.
+struct order_held_report {
+  epoch of;
+  epoch next;
+  bool is_held = false; ///< If not, the service goes on as if it had not been asked (order_server::hold()).
+};
+
 using process_message = std::variant<join_request, heartbeat, id_offer, commits_report, formed_report, failed_report,
                                      drained_report, order_batch, leave_notice, attach_request, serving_report,
-                                     gate_notice, held_notice, gate_closed, change_request>;
+                                     gate_notice, held_notice, gate_closed, change_request, order_held_report>;
 
 /// Controller → process: the process has been admitted.
 struct join_welcome {
@@ -173,6 +181,15 @@ struct serve_directive {
   sequencer_limits limits{};
   told_commits told{}; ///< The last complete commits that the controller knows.
   std::vector<candidate> candidates{};
+  /// Set after an order_held_report of epoch `previous`: the service gives rings to all ranks and goes on with their
+  /// order, or it serves none.
+  order_continuation continued{};
+};
+/// Controller → the order service that decides the order of all ranks in epoch `of`, which change as planned: stop
+/// deciding, and answer with an order_held_report. `next` tells for which attempt to begin another epoch.
+struct hold_order_directive {
+  epoch of;
+  epoch next;
 };
 
 /// Controller → process without a rank: the state of the world, at first and when it changes.
@@ -207,6 +224,7 @@ struct hold_wanted {
 using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted,
                                         formation_directive, failure_directive, quiesce_directive, order_batch,
                                         fence_notice, stop_directive, claim_directive, serve_directive, world_report,
-                                        lease_grant, prepare_directive, hold_wanted, drop_directive, change_reply>;
+                                        lease_grant, prepare_directive, hold_wanted, drop_directive, change_reply,
+                                        hold_order_directive>;
 
 } // namespace troupe

@@ -162,13 +162,18 @@ void control_server::hear(peer_id from, std::string_view bytes) {
   if (const auto* asked = std::get_if<order_batch>(&frame->what)) return take(frame->session, *asked);
   if (auto* failed = std::get_if<failed_report>(&frame->what)) complete(frame->session, *failed);
   if (const auto* drained = std::get_if<drained_report>(&frame->what))
-    if (const auto self = state_.rank_of(frame->session, drained->of))
-      order_.note_successes(*self, drained->of, drained->succeeded);
+    if (const auto self = state_.rank_of(frame->session, drained->of)) note_successes(*self, *drained);
   if (const auto* notice = std::get_if<gate_notice>(&frame->what);
       notice != nullptr && state_.has_member(frame->session))
     note_gate(frame->session, notice->nonce);
   carry_out(state_.on_message(frame->session, frame->what, boot_clock::now()));
   if (const auto* asked = std::get_if<change_request>(&frame->what)) hear_of_change(frame->session, *asked);
+}
+
+void control_server::note_successes(rank from, const drained_report& drained) {
+  order_.note_successes(from, drained.of, drained.succeeded);
+  if (auto* const decider = find_decider(); decider != nullptr && decider->second.holds && drained.of == opened_)
+    decider->second.successes[static_cast<std::size_t>(from.value())] = drained.succeeded;
 }
 
 void control_server::complete(session_id from, failed_report& report) {
@@ -207,8 +212,9 @@ void control_server::open_order(const control_effect::open_order& begun) {
   const epoch of = begun.of;
   const int world_size = begun.world_size;
   order_.learn(begun.told);
-  opening next{
-      .of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size)), .before = begun.before};
+  opening next{.of = of,
+               .routes = std::vector<order_route>(static_cast<std::size_t>(world_size)),
+               .before = begun.before};
   serve_directive asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
     const auto session = state_.session_of(rank{i});
@@ -237,6 +243,12 @@ void control_server::open_order(const control_effect::open_order& begun) {
     order_host& host = one.second;
     host.is_asked = is_any_asked;
     host.ranks.clear();
+    host.decides = false;
+    asked.continued = {};
+    if (std::exchange(host.holds, false) && !begun.before.empty()) {
+      opening_->holder = one.first;
+      asked.continued = {.before = begun.before, .successes = std::move(host.successes)};
+    }
     asked.previous = host.served == before || is_back(host) ? before : epoch{};
     if (is_any_asked) hosts_.send(one, asked);
   }
@@ -248,6 +260,7 @@ void control_server::finish_opening() {
   opening begun = *std::exchange(opening_, std::nullopt);
   std::vector<host_route> hosts;
   std::set<rank> taken;
+  std::optional<session_id> decider;
   resume_ = nullptr;
   is_on_one_node_ = std::ranges::all_of(begun.routes, [](const order_route& one) { return one.rings.has_value(); });
   outlasts_ = state_.terms().has_successors && begun.routes.size() == 1;
@@ -259,6 +272,8 @@ void control_server::finish_opening() {
     if (host.ranks.empty()) continue; // or it has not answered
     host.served = begun.of;
     if (host.ranks.size() == begun.routes.size()) {
+      host.decides = true;
+      decider = one.first;
       resume_ = host.resume;
       is_on_one_node_ = true;
       outlasts_ = state_.terms().has_successors;
@@ -272,6 +287,9 @@ void control_server::finish_opening() {
   if (begun.closed) order_.close(begun.closed, steady_now());
   state_.can_hold_order(can_hold_order()); // not only at the next tick: a change may be asked for before
   carry_out(std::exchange(held_, {}));
+  if (begun.before.empty() || decider == begun.holder) return;
+  fail_opened("the order of the ranks, which have changed as planned, does not go on where it was held: the order "
+              "service there has not answered, or does not serve all of them");
 }
 
 void control_server::note_kept(session_id from, epoch kept) {
@@ -288,14 +306,15 @@ void control_server::fail_unadopted(running_time now) {
   if (event.phase != control_phase::serving && event.phase != control_phase::finishing) return;
   is_adopting_ = false;
   if (event.ranks < 2) return; // it needs no service
-  if (const auto session = state_.session_of(rank{0}))
-    carry_out(
-        state_.on_rank_failed(*session, opened_,
-                              {.code = errc::communicator_failed,
-                               .text = "the order service of the epoch has not joined the controller that took it "
-                                       "over, within the suspicion time and that of a lease: it has ended, "
-                                       "hangs, or looks for a controller at other addresses"},
-                              boot_clock::now()));
+  fail_opened("the order service of the epoch has not joined the controller that took it over, within the suspicion time "
+              "and that of a lease: it has ended, hangs, or looks for a controller at other addresses");
+}
+
+void control_server::fail_opened(std::string why) {
+  const auto session = opened_ == state_.current_epoch() ? state_.session_of(rank{0}) : std::nullopt;
+  if (!session) return;
+  carry_out(state_.on_rank_failed(*session, opened_, {.code = errc::communicator_failed, .text = std::move(why)},
+                                  boot_clock::now()));
 }
 
 bool control_server::adopt_order(session_table<order_host>::value_type& from, const serving_report& report) {
@@ -313,6 +332,7 @@ bool control_server::adopt_order(session_table<order_host>::value_type& from, co
   host.served = opened_;
   host.index = 0;
   host.ranks = report.ranks;
+  host.decides = true;
   host.resume = resume_ = report.resume;
   std::vector<host_route> hosts{{.ranks = host.ranks, .send = hosts_.batch_sender_to(from, opened_)}};
   order_.open(opened_, std::vector<order_route>(host.ranks.size()), std::move(hosts));
@@ -321,21 +341,55 @@ bool control_server::adopt_order(session_table<order_host>::value_type& from, co
   return true;
 }
 
+session_table<control_server::order_host>::value_type* control_server::find_decider() {
+  const auto found = std::ranges::find_if(
+      hosts_, [&](const auto& one) { return one.second.served == opened_ && one.second.decides; });
+  return found != hosts_.end() ? &*found : nullptr;
+}
+
+bool control_server::are_at_one_gate() const {
+  const auto is_here = [](const auto& one) { return one.second.gate.has_value(); };
+  const auto is_there = [](const auto& one) { return one.second.nonce.has_value(); };
+  return std::ranges::all_of(sessions_, is_here) || (hosts_.size() == 1 && std::ranges::all_of(sessions_, is_there));
+}
+
 bool control_server::can_hold_order() {
-  return is_ordering_ && !opening_ &&
-         std::ranges::none_of(hosts_, [&](const auto& one) { return one.second.served == opened_; });
+  if (!is_ordering_ || opening_) return false;
+  if (std::ranges::none_of(hosts_, [&](const auto& one) { return one.second.served == opened_; })) return true;
+  return find_decider() != nullptr && are_at_one_gate();
 }
 
 void control_server::hold_if_quiet() {
   is_holding_ = is_holding_ && state_.waits_for_order();
   if (!is_holding_ || !drivers_.are_held()) return;
   is_holding_ = false;
-  const bool is_held = can_hold_order() && order_.hold(steady_now());
+  const bool can_hold = can_hold_order();
+  if (auto* const decider = can_hold ? find_decider() : nullptr)
+    return hosts_.send(*decider, hold_order_directive{opened_, holds_for_});
+  const bool is_held = can_hold && order_.hold(steady_now());
   if (is_held) {
     is_ordering_ = false;
     if (hooks_.order_closed) hooks_.order_closed(opened_);
   }
   carry_out(state_.on_order_held(is_held, boot_clock::now()));
+}
+
+void control_server::note_order_held(session_table<order_host>::value_type& by, const order_held_report& report) {
+  if (report.of != opened_ || opening_ || by.second.served != opened_) return;
+  const bool is_awaited = state_.waits_for_order() && report.next == holds_for_;
+  if (!report.is_held) {
+    if (is_awaited) carry_out(state_.on_order_held(false, boot_clock::now()));
+    return;
+  }
+  if (!is_awaited) // the ranks have gone on, and it has dropped what they asked
+    return fail_host(by.second, {.code = errc::communicator_failed,
+                                 .text = "it has stopped for a change of the ranks that had been given up"});
+  by.second.holds = true;
+  by.second.successes.assign(by.second.ranks.size(), 0);
+  order_.mark_held(steady_now());
+  is_ordering_ = false;
+  if (hooks_.order_closed) hooks_.order_closed(opened_);
+  carry_out(state_.on_order_held(true, boot_clock::now()));
 }
 
 void control_server::close_order(const error& why) {
@@ -364,6 +418,7 @@ void control_server::hear_of_host(session_table<order_host>::value_type& from, c
   order_host& host = from.second;
   host.silence.end(running_now());
   if (const auto* closed = std::get_if<gate_closed>(&what)) return note_departure(closed->nonce);
+  if (const auto* held = std::get_if<order_held_report>(&what)) return note_order_held(from, *held);
   if (const auto* report = std::get_if<serving_report>(&what)) {
     if (adopt_order(from, *report)) return;
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
@@ -440,9 +495,7 @@ controller_message control_server::mark(session_id to, const controller_message&
                    one.resume = resume_ ? resume_ : order_.points();
                  },
                  [&](prepare_directive& one) {
-                   one.is_on_one_node = is_on_one_node_ && std::ranges::all_of(sessions_, [](const auto& each) {
-                                          return each.second.gate.has_value();
-                                        });
+                   one.is_on_one_node = is_on_one_node_ && are_at_one_gate();
                  },
                  [&](lease_grant& one) { one.outlasts = outlasts_ && one.of == opened_; },
                  [&](quiesce_directive& one) { one.decided = decided(one.of); },
@@ -589,6 +642,7 @@ void control_server::carry_out(const control_effects& effects) {
                    [this](const control_effect::hold_order& one) {
                      drivers_.hold(one.next);
                      is_holding_ = true;
+                     holds_for_ = one.next;
                      hold_if_quiet();
                    },
                    [this](const control_effect::close_order& one) { close_order(one.why); },

@@ -131,7 +131,10 @@ private:
     epoch served{};                                ///< The last epoch that it serves.
     std::size_t index = 0;                         ///< Its number in order_ in that epoch.
     std::vector<rank> ranks{};                     ///< The ranks that it serves in that epoch.
+    bool decides = false;                          ///< They are all ranks, so it decides their order.
     std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
+    bool holds = false;                            ///< It has stopped deciding in that epoch (order_held_report).
+    std::vector<std::uint64_t> successes{};        ///< Then of each rank, when it has drained.
     std::optional<serving_report> unproven{};      ///< Waits for note_kept().
   };
 
@@ -152,8 +155,14 @@ private:
   /// Opens the order, together with those services of other hosts that have answered.
   void finish_opening();
   void close_order(const error& why);
-  /// Returns whether nobody takes part in the present order but processes of ranks, and it is decided here.
+  /// Returns the order service that decides the order of all ranks in the present epoch; null: it is decided here, or at
+  /// several places.
+  [[nodiscard]] session_table<order_host>::value_type* find_decider();
+  /// Returns whether all processes have connected to one gate, as far as is known.
+  [[nodiscard]] bool are_at_one_gate() const;
+  /// Returns whether the present order is decided at one place, which can decide that of the next epoch, too.
   [[nodiscard]] bool can_hold_order();
+  void note_order_held(session_table<order_host>::value_type& by, const order_held_report& report);
   /// Holds the order as soon as the drivers hold their requests.
   void hold_if_quiet();
   /// Handles the nonce that a process has sent to the gate of its host.
@@ -170,6 +179,8 @@ private:
   void note_kept(session_id from, epoch kept);
   /// Fails the present epoch if its service has not joined in time: nobody else would notice that it hangs (TIM-1).
   void fail_unadopted(running_time now);
+  /// Fails the present epoch, whose order cannot be decided, because of \p why.
+  void fail_opened(std::string why);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
   void hear_of_host(session_table<order_host>::value_type& from, const process_message& what);
   /// Fails the epoch if the host serves it.
@@ -182,6 +193,8 @@ private:
   [[nodiscard]] std::optional<ring_connection> offer_rings(process_connection& to, rank self, epoch of);
   /// Returns \p what with the number of decisions that precede it.
   [[nodiscard]] controller_message mark(session_id to, const controller_message& what) const;
+  /// Keeps how many requests of a rank have succeeded, for the order that goes on in the next epoch.
+  void note_successes(rank from, const drained_report& drained);
   /// If \p report is about an operation that did not end in time, adds which operation hangs, considering all processes
   /// (judge_hang()).
   void complete(session_id from, failed_report& report);
@@ -194,6 +207,8 @@ private:
     std::vector<order_route> routes{};
     std::vector<rank> candidates{};
     std::vector<std::optional<rank>> before{}; ///< See control_effect::open_order.
+    /// The order service that has held the former order; if there is none, and `before` is set, it was held here.
+    std::optional<session_id> holder{};
     running_time until{};
     error closed{}; ///< Why the epoch ended before its order began; errc::none if it has not.
   };
@@ -209,6 +224,7 @@ private:
   std::map<change_id, std::function<void(const error& why)>> changing_; ///< The answers to change().
   change_id last_change_ = 0;
   bool is_holding_ = false; ///< hold_if_quiet() waits for drivers.
+  epoch holds_for_{};       ///< The epoch that is to follow when the order is held.
   std::map<session_id, process_connection> sessions_;
   session_table<order_host> hosts_{hooks_.send};
   /// The order services that serve the present order and have lost their connection. They keep its resume points.

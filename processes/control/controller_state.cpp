@@ -347,6 +347,7 @@ control_effects controller_state::on_message(session_id from, const process_mess
                  [](const serving_report&) {},
                  [](const gate_notice&) {},
                  [](const gate_closed&) {},
+                 [](const order_held_report&) {},
                  [](const change_request&) {},
                  [&](const id_offer& offer) {
                    if (planned_ && offer.of == planned_->of && !planned_->id && is_in_change(from) &&
@@ -990,6 +991,7 @@ void controller_state::change_ranks(running_time now, control_effects& out) {
   for (const auto& [place, session] : by_place)
     change.ranks.emplace(session, rank{static_cast<int>(change.ranks.size())});
   tried_ = change.of;
+  decide(out); // a successor does not use the number for another epoch
   out.emplace_back(control_effect::send{by_place.begin()->second, id_wanted{change.of}});
   planned_ = std::move(change);
 }

@@ -27,6 +27,7 @@ void host_session::hear(controller_message& what) {
                    if (auto found = services_.claim(one.nonce)) gates_.push_back(std::move(found).value());
                  },
                  [&](const serve_directive& asked) { serve(asked); },
+                 [&](const hold_order_directive& asked) { hold(asked); },
                  [&](const stop_directive& directive) {
                    over_ = directive.why ? directive.why : error{.code = errc::stopping, .text = "the world has ended"};
                  },
@@ -43,6 +44,16 @@ bool host_session::follow(std::unique_lock<std::mutex>&, epoch of, std::string_v
   const rank first = lost.rank.value_or(rank{0});
   send(order_batch{serves_, encode(host_frame{.losses = {{first, std::move(lost)}}})});
   return false;
+}
+
+void host_session::hold(const hold_order_directive& asked) {
+  order_held_report report{.of = asked.of, .next = asked.next};
+  report.is_held = asked.of == serves_ && service_->hold(now());
+  if (report.is_held) {
+    held_ = asked.of;
+    kept_ = {};
+  }
+  send(report);
 }
 
 void host_session::serve(const serve_directive& asked) {
@@ -68,13 +79,19 @@ void host_session::serve(const serve_directive& asked) {
     }
   }
   serving_report report{.of = asked.of};
+  const bool is_held = std::exchange(held_, epoch{}) == asked.previous;
   serves_ = {};
   kept_ = {};
-  if (rings.size() > 1) { // a single rank on this host has no peers to agree with here
+  // Positions go on only where they are known, and for all ranks. A single rank on this host has no peers to agree with
+  // here.
+  const bool can_serve = asked.continued.empty()
+                             ? rings.size() > 1
+                             : is_held && rings.size() == static_cast<std::size_t>(asked.world_size);
+  if (can_serve) {
     for (const auto& one : rings) report.ranks.push_back(one.first);
     const std::size_t count = rings.size();
     service_->open_host(asked.of, asked.world_size, std::move(rings), asked.previous, asked.limits,
-                        lasting_batch_sender(asked.of), asked.told);
+                        lasting_batch_sender(asked.of), asked.told, asked.continued);
     serves_ = asked.of;
     if (count == static_cast<std::size_t>(asked.world_size)) {
       report.resume = service_->points();
@@ -100,6 +117,7 @@ void host_session::ended(const error& why) {
 
 void host_session::close(const error& why) {
   kept_ = {};
+  held_ = {};
   if (std::exchange(serves_, epoch{}) != epoch{})
     service_->close({.code = errc::communicator_failed, .text = "the controller is lost: " + why.text}, now());
 }

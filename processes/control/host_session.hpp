@@ -30,7 +30,8 @@ struct host_services {
 /// decide the order of worlds whose ranks are all on this host. Requests of other worlds are passed on to the
 /// controller (docs/design/0077-order-per-host.md).
 /// When the controller is lost, the service of the present epoch ends, unless it decides the order of all ranks and the
-/// controller has successors: then the epoch goes on, and the next controller is told.
+/// controller has successors: then the epoch goes on, and the next controller is told. While the order is held for a
+/// planned change, it ends in any case, because a successor does not know of the change.
 class host_session final : public control_session {
 public:
   /// \p service must outlive this object; its owner runs it.
@@ -51,6 +52,7 @@ private:
   void admitted() override;
   void work(time_point now, running_time running) override;
   void serve(const serve_directive& asked);
+  void hold(const hold_order_directive& asked);
   void close(const error& why);
   /// Tells the controller which processes have left the gate.
   void report_departures();
@@ -61,6 +63,7 @@ private:
   const std::shared_ptr<order_service> service_;
   epoch serves_{};                     ///< The epoch whose messages are passed to service_.
   serving_report kept_{};              ///< Of serves_, if that goes on without a controller.
+  epoch held_{};                       ///< The epoch whose order is held, until the next one is to be served.
   std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
   std::vector<ring_session> left_;     ///< Of those that have left, and of whom no controller has been told.
   std::optional<error> over_;

@@ -85,6 +85,7 @@ void process_session::hear(controller_message& what) {
                    rings_.retire();
                    epoch_ = directive.of;
                    serves_ = {};
+                   changes_to_ = {};
                    who_.last_size = directive.world_size;
                    if (grants_leases())
                      lease_->begin(directive.of, heartbeat_period());
@@ -112,14 +113,15 @@ void process_session::hear(controller_message& what) {
                  },
                  [&](prepare_directive& directive) {
                    who_.prepared = std::max(who_.prepared, directive.of);
+                   changes_to_ = directive.of;
                    services_.deliver({std::move(directive)});
                  },
                  [&](const hold_wanted& wanted) {
-                   holds_for_ = wanted.next;
+                   holds_for_ = changes_to_ = wanted.next;
                    services_.deliver({hold_directive{wanted.of}});
                  },
                  [&](const drop_directive& directive) {
-                   holds_for_ = {};
+                   holds_for_ = changes_to_ = {};
                    services_.deliver({directive});
                  },
                  [&](quiesce_directive& directive) {
@@ -136,6 +138,10 @@ void process_session::hear(controller_message& what) {
 void process_session::lost(const error& why, bool was_connected) {
   if (was_connected && keeps_epoch()) {
     orphaned_by_ = why; // the controller takes the end of this connection for no proof (MEM-1)
+    holds_for_ = {};
+    // Its successor does not know of the change, and this one gives it up for the loss of the connection.
+    if (const epoch next = std::exchange(changes_to_, epoch{}); next != epoch{})
+      services_.deliver({drop_directive{next}});
     return;
   }
   if (was_connected) give_up_epoch(why);

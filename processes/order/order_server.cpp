@@ -141,10 +141,15 @@ void order_server::begin(epoch of, int world_size) {
   ranks_.resize(static_cast<std::size_t>(world_size));
 }
 
-void order_server::open(epoch of, int world_size, std::span<const std::optional<rank>> before) {
-  std::vector<std::pair<rank, std::vector<sequencer::lane_position>>> positions;
+order_server::lane_positions order_server::held_positions(std::span<const std::optional<rank>> before) const {
+  lane_positions all;
   for (std::size_t r = 0; held_ && r < before.size(); ++r)
-    if (before[r]) positions.emplace_back(static_cast<int>(r), order_->positions(whole().ordered, *before[r]));
+    if (before[r]) all.emplace_back(static_cast<int>(r), order_->positions(whole().ordered, *before[r]));
+  return all;
+}
+
+void order_server::open(epoch of, int world_size, std::span<const std::optional<rank>> before) {
+  const lane_positions positions = held_positions(before);
   begin(of, world_size);
   is_host_ = false;
   next_number_ = 1;
@@ -172,7 +177,8 @@ void order_server::delegate(std::span<const rank> ranks) {
 }
 
 void order_server::open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
-                             const sequencer_limits& limits, const told_commits& known) {
+                             const sequencer_limits& limits, const told_commits& known,
+                             const order_continuation& continued) {
   const auto exists = [&](rank one) { return one.value() >= 0 && one.value() < world_size; };
   if (present.empty() || !std::ranges::all_of(present, exists))
     throw exception{errc::invalid_argument,
@@ -181,6 +187,12 @@ void order_server::open_host(epoch of, int world_size, std::span<const rank> pre
   if (!continues) {
     logs_.clear();
     log_.forget();
+  }
+  lane_positions positions;
+  if (continues && !continued.empty()) {
+    for (std::size_t r = 0; r < continued.successes.size(); ++r)
+      note_successes(rank{static_cast<int>(r)}, continued.successes[r]);
+    positions = held_positions(continued.before);
   }
   limits_ = limits;
   begin(of, world_size);
@@ -199,6 +211,7 @@ void order_server::open_host(epoch of, int world_size, std::span<const rank> pre
   if (!opened.is_decided_here) return log_.forget(); // the controller keeps it
   log_.learn(known);
   begin_log(opened, log_);
+  for (const auto& [self, lanes] : positions) order_->continue_at(opened.ordered, self, lanes);
 }
 
 void order_server::drop_logs(std::span<const rank> ranks, bool of_others) {
@@ -287,10 +300,13 @@ void order_server::close(const error& why) {
 }
 
 bool order_server::hold() {
-  if (!order_ || closed_ || is_host_ || !whole().is_decided_here || !order_->can_hand_over(whole().ordered))
-    return false;
+  if (!order_ || closed_ || !whole().is_decided_here || !order_->can_hand_over(whole().ordered)) return false;
   for (const auto& one : ranks_) one->out.acknowledge(); // nothing that comes later is, not even what reports successes
   return held_ = true;
+}
+
+void order_server::mark_held() {
+  for (const auto& one : ranks_) one->out.mark();
 }
 
 void order_server::note_successes(rank from, std::uint64_t count) {

@@ -9,6 +9,7 @@
 #include <troupe/processes/order/codec/request_codec.hpp>
 #include <troupe/processes/order/fusion_facts.hpp>
 #include <troupe/processes/order/hang_verdict.hpp>
+#include <troupe/processes/order/order_continuation.hpp>
 #include <troupe/processes/order/turn_table.hpp>
 
 #include <cstddef>
@@ -54,6 +55,9 @@ public:
   /// in the next epoch (docs/design/0117-planned-change.md). Returns false, and changes nothing, if they would not all
   /// meet the same requests there (sequencer::can_hand_over()), or if this object does not decide for the whole world.
   [[nodiscard]] bool hold();
+  /// In the controller's object, where a host's has held the order: begins another batch for each rank, which the host
+  /// passes on behind all its own. A rank that has read as many as batches_for() says has all decisions.
+  void mark_held();
   /// After hold(): sets the number of requests of a rank that have succeeded. Its last batches may not have arrived.
   void note_successes(rank from, std::uint64_t count);
   /// Delegates the worlds all of whose ranks are among \p ranks to the order service of another host. Call it after
@@ -61,9 +65,11 @@ public:
   void delegate(std::span<const rank> ranks);
   /// Begins an epoch in a host's object, for the ranks of that host, \p present. \p previous: the last epoch that this
   /// object served, if the controller has decided nothing for these ranks since; else 0. \p limits: those of the
-  /// controller. \p known: see learn(). Errors: invalid_argument (no rank, or one that does not exist).
+  /// controller. \p known: see learn(). \p continued: after hold() in the epoch \p previous, how its positions go on.
+  /// Errors: invalid_argument (no rank, or one that does not exist).
   void open_host(epoch of, int world_size, std::span<const rank> present, epoch previous,
-                 const sequencer_limits& limits, const told_commits& known = {});
+                 const sequencer_limits& limits, const told_commits& known = {},
+                 const order_continuation& continued = {});
   /// Refuses waiting requests, and all later ones of this epoch, with \p why. A host's object does so for the worlds
   /// that it decides.
   void close(const error& why);
@@ -132,6 +138,8 @@ public:
 
 private:
   class request;
+  /// Where the lanes of ranks stand.
+  using lane_positions = std::vector<std::pair<rank, std::vector<sequencer::lane_position>>>;
   struct connection;
   struct passing;
   struct attached_process;
@@ -167,6 +175,8 @@ private:
   world& open_world(std::uint64_t number, std::string key, std::string name, const std::vector<connection*>& ranks);
   void begin_log(world& of, resume_log& log);
   void begin(epoch of, int world_size);
+  /// After hold(): returns where the lanes of the next epoch's ranks stand; see open().
+  [[nodiscard]] lane_positions held_positions(std::span<const std::optional<rank>> before) const;
   /// Drops the resume logs of sub-worlds: if \p of_others is false, of those all of whose ranks are among \p ranks;
   /// else of all others.
   void drop_logs(std::span<const rank> ranks, bool of_others);

@@ -72,13 +72,14 @@ void order_service::open(epoch of, std::vector<order_route> ranks, std::vector<h
 
 void order_service::open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks,
                               epoch previous, const sequencer_limits& limits,
-                              std::function<void(std::string message)> to_controller, const told_commits& known) {
+                              std::function<void(std::string message)> to_controller, const told_commits& known,
+                              const order_continuation& continued) {
   {
     const auto lock = enter();
     std::vector<rank> present;
     present.reserve(ranks.size());
     for (const auto& one : ranks) present.push_back(one.first);
-    order_.open_host(of, world_size, present, previous, limits, known);
+    order_.open_host(of, world_size, present, previous, limits, known, continued);
     std::vector<place> places(static_cast<std::size_t>(world_size));
     for (auto& one : ranks) places[static_cast<std::size_t>(one.first.value())].route.rings = std::move(one.second);
     begin(of, std::move(places));
@@ -143,6 +144,13 @@ bool order_service::hold(time_point now) {
   if (closed_ || !order_.hold()) return false;
   static_cast<void>(deliver_all(now));
   return true;
+}
+
+void order_service::mark_held(time_point now) {
+  const auto lock = enter();
+  if (closed_) return;
+  order_.mark_held();
+  static_cast<void>(deliver_all(now));
 }
 
 void order_service::note_successes(rank from, epoch of, std::uint64_t count) {

@@ -88,11 +88,11 @@ public:
             std::span<const std::optional<rank>> before = {});
   /// Begins an epoch on a host without the controller. \p ranks: the rings of the ranks that are on this host.
   /// \p to_controller: sends a message to the controller's service; must neither block, throw nor call this service.
-  /// \p previous, \p limits, \p known: see order_server::open_host(). Errors: invalid_argument (no rank, or one that
-  /// does not exist).
+  /// \p previous, \p limits, \p known, \p continued: see order_server::open_host(). Errors: invalid_argument (no rank,
+  /// or one that does not exist).
   void open_host(epoch of, int world_size, std::vector<std::pair<rank, ring_connection>> ranks, epoch previous,
                  const sequencer_limits& limits, std::function<void(std::string message)> to_controller,
-                 const told_commits& known = {});
+                 const told_commits& known = {}, const order_continuation& continued = {});
   /// Lets a process without a rank exchange messages with the ranks in the present epoch. Its address \p where is
   /// negative. An earlier route to it is dropped. Does nothing before the first epoch. Only in the controller's object.
   void attach(process_address where, order_route route);
@@ -119,6 +119,8 @@ public:
   void close(const error& why, time_point now);
   /// See order_server::hold(). All decisions until then have been written or sent when it returns, as after close().
   [[nodiscard]] bool hold(time_point now);
+  /// See order_server::mark_held().
+  void mark_held(time_point now);
   /// See order_server::note_successes(). Does nothing in other epochs.
   void note_successes(rank from, epoch of, std::uint64_t count);
   /// Handles a batch that did not arrive through rings. If the rank has rings and nothing has arrived through them, its

@@ -48,10 +48,8 @@ void add_scenario_options(CLI::App& command, scenario_options& options) {
   command.add_flag("--processes", options.processes,
                    "Each rank lives in its own process, and a controller orders the requests");
   command.add_flag("--changes", options.changes, "With --processes: processes leave and join as planned");
-  command
-      .add_flag("--standby", options.standby,
-                "With --processes: a second controller stands by, and takes over by a store")
-      ->excludes("--changes");
+  command.add_flag("--standby", options.standby,
+                   "With --processes: a second controller stands by, and takes over by a store");
   add_number(command, "--hosts", options.hosts,
              "With --processes: hosts among which the processes are divided; 0: two processes on each", 0, 1'024);
   command.add_option("--faults", options.faults, "Kinds of faults, comma-separated; all, or none")
@@ -67,14 +65,17 @@ void add_scenario_options(CLI::App& command, scenario_options& options) {
 }
 
 scenario scenario_of(const scenario_options& options, std::uint64_t seed) {
-  scenario made =
-      options.processes
-          ? (options.standby   ? simulation::draw_standby_scenario
-             : options.changes ? simulation::draw_changing_scenario
-                               : simulation::draw_process_scenario)(
-                seed, options.ranks, simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds),
-                options.hosts)
-          : simulation::draw_scenario(seed, options.ranks, simulation::parse_fault_kinds(options.faults));
+  const auto kinds = options.processes
+                         ? simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds)
+                         : simulation::parse_fault_kinds(options.faults);
+  const auto draw = [&] {
+    if (!options.processes) return simulation::draw_scenario(seed, options.ranks, kinds);
+    if (options.changes)
+      return simulation::draw_changing_scenario(seed, options.ranks, kinds, options.hosts, options.standby);
+    return (options.standby ? simulation::draw_standby_scenario : simulation::draw_process_scenario)(
+        seed, options.ranks, kinds, options.hosts);
+  };
+  scenario made = draw();
   keep(made.requests, options.only_requests);
   keep(made.faults, options.only_faults);
   return made;

@@ -34,7 +34,8 @@ bool change_ledger::names(const change& one, const world_process& whom) {
 }
 
 change_ledger::number change_ledger::asked(const rank_change& what, std::uint64_t asker, const world_processes& now) {
-  change made{.what = what, .asker = asker, .was_serving = has_served_};
+  const bool has_session = asker == 0 || find(now, static_cast<std::int64_t>(asker)) != nullptr;
+  change made{.what = what, .asker = asker, .was_serving = has_served_ && has_session};
   for (const world_process& one : now)
     if (names(made, one)) made.named.insert(static_cast<std::uint64_t>(one.pid));
   changes_.push_back(std::move(made));
@@ -128,7 +129,8 @@ void change_ledger::judge_reports(epoch of, const world_processes& now) {
 void change_ledger::quiesces(const world_processes& now) {
   was_quiesced_ = true;
   const auto next_ranks = std::ranges::count_if(now, [](const auto& one) { return one.place && !one.is_leaving; });
-  if (count_ranks(before_) > 1 && next_ranks > 1 && dropped_ < most_given_up && is_undisturbed())
+  const bool has_one_order = !of_.processes->has_services || host_count(of_) == 1;
+  if (has_one_order && count_ranks(before_) > 1 && next_ranks > 1 && dropped_ < most_given_up && is_undisturbed())
     to_.wrong("the world is quiesced in epoch " + to_string(latest_) + ", although it can change as planned");
 }
 

@@ -63,7 +63,7 @@ private:
     std::uint64_t asker = 0;
     std::set<std::uint64_t> named{}; ///< The processes that it names, when it is asked for.
     bool is_open = true;
-    bool was_serving = false; ///< Whether the world had served when it was asked for.
+    bool was_serving = false; ///< Whether the world had served when it was asked for, by a process that had joined.
   };
   [[nodiscard]] static bool names(const change& one, const world_process& whom);
   [[nodiscard]] bool is_undisturbed() const noexcept { return of_.faults.empty() && !is_stopped_; }

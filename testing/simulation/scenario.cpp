@@ -343,6 +343,7 @@ void draw_departures(prng& chance, scenario& made, const std::vector<fault_kind>
   std::ranges::copy_if(kinds, std::back_inserter(own), [&](fault_kind one) {
     return one == fault_kind::killed_process || one == fault_kind::cut_link || one == fault_kind::ended_actor ||
            one == fault_kind::partition ||
+           (one == fault_kind::killed_service && made.processes->has_standby) ||
            (one == fault_kind::lost_controller && made.processes->orphans == orphan_policy::rejoin);
   });
   if (own.empty() || chance.one_in(3)) return;
@@ -357,6 +358,45 @@ void draw_departures(prng& chance, scenario& made, const std::vector<fault_kind>
                            .span = 20ms + chance.within(400ms),
                            .during = steps[chance.below(steps.size())]});
     ++made.recovery.rebuilds;
+  }
+}
+
+/// Lets a second controller stand by, and draws faults of the one that decides and of their store.
+void add_standby(scenario& made, const std::vector<fault_kind>& kinds, int hosts) {
+  prng chance{mix(made.seed, 43)};
+  made.processes->has_standby = true;
+  made.processes->orphans = orphan_policy::rejoin;
+  made.processes->replaces_wanted = false;
+  if (chance.one_in(2) && hosts == 0) made.processes->hosts = 1;
+  made.processes->has_services = !chance.one_in(4);
+  if (!made.processes->has_services) {
+    made.processes->one_shot_bytes = 0;
+    std::erase_if(made.faults, [](const planned_fault& one) { return is_of_service(one.kind); });
+  }
+  if (chance.one_in(2)) {
+    made.recovery.policy = recovery_policy::shrink;
+    made.recovery.smallest = 1;
+  }
+  std::size_t next = 0; // numbers of faults stay unique
+  for (const planned_fault& one : made.faults) next = std::max(next, one.number + 1);
+  const auto add = [&](fault_kind kind, nanoseconds at) {
+    made.faults.push_back({.number = next++,
+                           .kind = kind,
+                           .at = at,
+                           .where = draw_rank(chance, made.ranks),
+                           .span = 10ms + chance.within(chance.one_in(4) ? 2s : 300ms)});
+    ++made.recovery.rebuilds;
+  };
+  std::vector<fault_kind> own;
+  std::ranges::copy_if(kinds, std::back_inserter(own), [](fault_kind one) {
+    return one == fault_kind::lost_controller || one == fault_kind::stopped_controller || is_of_store(one);
+  });
+  if (own.empty()) return;
+  const bool may_kill = std::ranges::find(kinds, fault_kind::killed_process) != kinds.end();
+  for (std::size_t i = 0, count = 1 + chance.below(3); i < count; ++i) {
+    const nanoseconds at = 20ms + chance.within(made.length);
+    add(own[chance.below(own.size())], at);
+    if (may_kill && chance.one_in(3)) add(fault_kind::killed_process, at + chance.within(150ms));
   }
 }
 
@@ -501,7 +541,8 @@ scenario draw_process_scenario(std::uint64_t seed, int ranks, const std::vector<
   return made;
 }
 
-scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
+scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts,
+                                bool has_standby) {
   std::vector<fault_kind> suitable;
   std::ranges::copy_if(kinds, std::back_inserter(suitable), [](fault_kind one) {
     return one != fault_kind::ended_client && !is_of_service(one) && !is_of_store(one);
@@ -509,6 +550,8 @@ scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector
   scenario made = draw_process_scenario(seed, ranks, suitable, hosts);
   prng chance{mix(seed, 41)};
   made.processes->plans_changes = true;
+  made.processes->has_standby = has_standby;
+  if (has_standby) made.processes->orphans = orphan_policy::rejoin;
   made.processes->pending_operations = 0; // a client that is told to come back would miss a request
   made.processes->has_services = false;
   made.processes->replaces_wanted = false;
@@ -531,46 +574,13 @@ scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector
     one.gives_back = false;
   }
   draw_departures(chance, made, kinds);
+  if (has_standby) add_standby(made, kinds, hosts);
   return made;
 }
 
 scenario draw_standby_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds, int hosts) {
   scenario made = draw_process_scenario(seed, ranks, kinds, hosts);
-  prng chance{mix(seed, 43)};
-  made.processes->has_standby = true;
-  made.processes->orphans = orphan_policy::rejoin;
-  made.processes->replaces_wanted = false;
-  if (chance.one_in(2) && hosts == 0) made.processes->hosts = 1;
-  made.processes->has_services = !chance.one_in(4);
-  if (!made.processes->has_services) {
-    made.processes->one_shot_bytes = 0;
-    std::erase_if(made.faults, [](const planned_fault& one) { return is_of_service(one.kind); });
-  }
-  if (chance.one_in(2)) {
-    made.recovery.policy = recovery_policy::shrink;
-    made.recovery.smallest = 1;
-  }
-  std::size_t next = 0; // numbers of faults stay unique
-  for (const planned_fault& one : made.faults) next = std::max(next, one.number + 1);
-  const auto add = [&](fault_kind kind, nanoseconds at) {
-    made.faults.push_back({.number = next++,
-                           .kind = kind,
-                           .at = at,
-                           .where = draw_rank(chance, made.ranks),
-                           .span = 10ms + chance.within(chance.one_in(4) ? 2s : 300ms)});
-    ++made.recovery.rebuilds;
-  };
-  std::vector<fault_kind> own;
-  std::ranges::copy_if(kinds, std::back_inserter(own), [](fault_kind one) {
-    return one == fault_kind::lost_controller || one == fault_kind::stopped_controller || is_of_store(one);
-  });
-  if (own.empty()) return made;
-  const bool may_kill = std::ranges::find(kinds, fault_kind::killed_process) != kinds.end();
-  for (std::size_t i = 0, count = 1 + chance.below(3); i < count; ++i) {
-    const nanoseconds at = 20ms + chance.within(made.length);
-    add(own[chance.below(own.size())], at);
-    if (may_kill && chance.one_in(3)) add(fault_kind::killed_process, at + chance.within(150ms));
-  }
+  add_standby(made, kinds, hosts);
   return made;
 }
 

@@ -293,9 +293,9 @@ struct scenario {
 /// Draws a scenario of a world over processes whose ranks change as planned. All requests are sums and barriers in
 /// lanes, which every rank makes, so that the client of a process that joins knows from the number of complete
 /// operations which are next. Faults that let a client miss requests are left out. Others occur at steps of the
-/// changes.
+/// changes. \p has_standby: with what draw_standby_scenario() adds, but faults of order services at those steps only.
 [[nodiscard]] scenario draw_changing_scenario(std::uint64_t seed, int ranks, const std::vector<fault_kind>& kinds,
-                                              int hosts = 0);
+                                              int hosts = 0, bool has_standby = false);
 /// Draws a scenario of a world over processes with a controller that stands by, and faults of the one that decides and
 /// of their store. In half of the runs without \p hosts all processes are on one host, whose order service outlives
 /// controllers.

@@ -74,6 +74,8 @@ public:
   }
   /// Ensures that all batches that were read are acknowledged by the next take(), even if there are no decisions.
   void acknowledge() noexcept { must_send_ = must_send_ || seen_ != sent_seen_; }
+  /// Ensures that take() returns another batch, even if there are no decisions.
+  void mark() noexcept { must_send_ = true; }
   /// Says that the controller's decisions are passed on, of which there are none yet.
   void passes_on() noexcept { passed_on_ = 0; }
   /// Records that the decisions so far contain batch \p number of the controller (batch_header::controller_batch). The

@@ -55,6 +55,7 @@ std::vector<process_frame> process_frames() {
           {9, failed_report{epoch{2}, sample_error, {rank{1}, rank{2}}}},
           {9, drained_report{epoch{2}, 77}},
           {9, held_notice{epoch{2}, epoch{3}}},
+          {9, order_held_report{epoch{2}, epoch{3}, true}},
           {9, order_batch{epoch{2}, std::string(1000, '\0')}},
           {~0ULL, leave_notice{sample_error}},
           {0, attach_request{.token = "secret",
@@ -105,6 +106,7 @@ std::vector<controller_frame> controller_frames() {
           {1, prepare_directive{epoch{4}, rank{2}, 3, sample_id(), {"a", "b", "a"}, true}},
           {1, hold_wanted{epoch{3}, epoch{4}}},
           {1, drop_directive{epoch{4}}},
+          {1, hold_order_directive{epoch{3}, epoch{4}}},
           {1, order_batch{epoch{3}, "bytes"}},
           {1, fence_notice{sample_error}},
           {1, stop_directive{sample_error, 9}},
@@ -113,7 +115,8 @@ std::vector<controller_frame> controller_frames() {
                               .world_size = 6,
                               .previous = epoch{3},
                               .limits = {.lead = 512, .straggling = nanoseconds{7}},
-                              .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}}}},
+                              .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}},
+                              .continued = {.before = {rank{1}, std::nullopt}, .successes = {1ULL << 40U, 0}}}},
           {1, change_reply{.number = 4, .why = sample_error}},
           {1, change_reply{.number = 5,
                            .processes = {{.name = "0", .host = "here", .pid = 7, .place = 0, .self = rank{0}},
@@ -309,6 +312,8 @@ TEST_CASE("messages of the order services of other hosts are transferred unchang
   REQUIRE(directive.candidates.size() == 2);
   CHECK(directive.candidates[1].self == rank{5});
   CHECK(directive.candidates[1].nonce == ring_session{{3, 4}});
+  CHECK(directive.continued.before == std::vector<std::optional<rank>>{rank{1}, std::nullopt});
+  CHECK(directive.continued.successes == std::vector<std::uint64_t>{1ULL << 40U, 0});
 }
 
 TEST_CASE("a kind that there is not is refused", "[control]") {

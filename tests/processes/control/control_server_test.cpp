@@ -244,6 +244,77 @@ TEST_CASE("a change that is asked for as soon as another one is done is planned,
   replace(third, fourth, 3);
 }
 
+TEST_CASE("the order of a planned change is held, and goes on, where the order service of another host decides it",
+          "[control][planned][takeover]") {
+  server_scene at;
+  std::map<peer_id, session_id> all;
+  constexpr peer_id third{4};
+  at.hear(service, 0, service_on("h9"));
+  const session_id host = at.last_session;
+  const auto enter = [&](peer_id from, int place, bool spare) {
+    join_request asked{.who = {.name = std::to_string(static_cast<int>(from)), .host = "h9", .pid = static_cast<int>(from)},
+                       .place = place,
+                       .spare = spare,
+                       .nonce = ring_session{{100 + static_cast<std::uint64_t>(from), 0}}};
+    asked.facts = {{std::string{fact_of_planned_changes}, "yes"}};
+    at.hear(from, 0, std::move(asked));
+    all[from] = at.last_session;
+  };
+  const auto say = [&](peer_id from, process_message what) { at.hear(from, all.at(from), std::move(what)); };
+  enter(first, 0, false);
+  enter(second, 1, false);
+  const std::vector<rank> both{rank{0}, rank{1}};
+  say(first, id_offer{epoch{1}, {}});
+  at.hear(service, host, serving_report{.of = epoch{1}, .ranks = both});
+  for (const peer_id one : {first, second}) say(one, formed_report{epoch{1}});
+  enter(third, 1, true);
+  say(second, change_request{1, {.kind = rank_change_kind::leave}});
+  REQUIRE(at.told<id_wanted>(first).back().of == epoch{2});
+  say(first, id_offer{epoch{2}, {}});
+  for (const peer_id one : {first, third}) say(one, formed_report{epoch{2}});
+  for (const peer_id one : {first, second}) say(one, held_notice{epoch{1}, epoch{2}});
+  const auto asked = at.told<hold_order_directive>(service);
+  REQUIRE(asked.size() == 1);
+  CHECK(asked.front().of == epoch{1});
+  CHECK(asked.front().next == epoch{2});
+  CHECK(at.told<quiesce_directive>(first).empty());
+  const auto held = [&](epoch next, bool is_held) {
+    at.hear(service, host, order_held_report{epoch{1}, next, is_held});
+  };
+  SECTION("a service that cannot hold it lets the world go on") {
+    held(epoch{2}, false);
+    CHECK(at.told<drop_directive>(first).size() == 1);
+    CHECK(at.server.state().event().phase == control_phase::serving);
+  }
+  SECTION("a service that has held it for an attempt that was given up has dropped requests, and fails the epoch") {
+    held(epoch{3}, true);
+    CHECK(at.told<failure_directive>(first).size() == 1);
+    CHECK(at.told<quiesce_directive>(first).empty());
+  }
+  SECTION("it is held") {
+    at.hear(service, host, order_held_report{epoch{7}, epoch{2}, true}); // of another epoch
+    CHECK(at.told<quiesce_directive>(first).empty());
+    held(epoch{2}, true);
+    REQUIRE(at.told<quiesce_directive>(first).size() == 1);
+    CHECK(at.told<quiesce_directive>(first).front().is_planned);
+    CHECK(at.told<quiesce_directive>(first).front().decided == 1); // what comes behind all that the service decided
+    CHECK(at.closed == std::vector{epoch{1}});
+    say(first, drained_report{.of = epoch{1}, .succeeded = 4});
+    say(second, drained_report{.of = epoch{1}, .succeeded = 5});
+    const serve_directive next = at.told<serve_directive>(service).back();
+    CHECK(next.of == epoch{2});
+    CHECK(next.previous == epoch{1});
+    CHECK(next.continued.before == std::vector<std::optional<rank>>{rank{0}, std::nullopt});
+    CHECK(next.continued.successes == std::vector<std::uint64_t>{4, 5});
+    const bool goes_on = GENERATE(true, false);
+    at.hear(service, host, serving_report{.of = epoch{2}, .ranks = goes_on ? both : std::vector<rank>{}});
+    for (const peer_id one : {first, third}) say(one, formed_report{epoch{2}});
+    CHECK((at.server.state().event().phase == control_phase::serving) == goes_on);
+    CHECK(at.told<failure_directive>(first).size() == (goes_on ? 0 : 1));
+    CHECK(at.told<change_reply>(second).size() == 1); // it has left
+  }
+}
+
 TEST_CASE("a controller that was asleep drops nobody that it could not hear, and who is silent then is dropped",
           "[control][drivers]") {
   timed_scene at;

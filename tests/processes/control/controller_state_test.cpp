@@ -815,7 +815,8 @@ std::vector<process_message> every_message(epoch of) {
                                    gate_notice{},
                                    held_notice{of, of.next()},
                                    gate_closed{},
-                                   change_request{}};
+                                   change_request{},
+                                   order_held_report{of, of.next(), true}};
   for (std::size_t i = 0; i < std::variant_size_v<process_message>; ++i)
     REQUIRE(std::ranges::count(all, i, &process_message::index) == 1);
   all.emplace_back(leave_notice{});

@@ -314,6 +314,61 @@ TEST_CASE("a host's service that goes on under another controller numbers what i
   }
 }
 
+TEST_CASE("a host's service holds the order of the epoch that it serves, and goes on in the next with all ranks or none",
+          "[control][planned]") {
+  host_scene at;
+  at.join(with_successors());
+  for (const std::uint64_t nonce : {1U, 2U, 3U}) at.knock(nonce);
+  const auto serve = [&](serve_directive asked) {
+    asked.candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)};
+    at.hear(std::move(asked));
+    return at.last_report().ranks.size();
+  };
+  REQUIRE(serve({.of = epoch{3}, .world_size = 2}) == 2);
+  const auto hold = [&](epoch of) {
+    at.hear(hold_order_directive{of, epoch{4}});
+    const auto told = std::get<order_held_report>(at.said.back().what);
+    CHECK(told.of == of);
+    CHECK(told.next == epoch{4});
+    return told.is_held;
+  };
+  CHECK_FALSE(hold(epoch{2}));
+  const order_continuation positions{.before = {rank{0}, rank{1}}, .successes = {0, 0}};
+  SECTION("it does not serve an epoch whose positions it does not know") {
+    CHECK(serve({.of = epoch{4}, .world_size = 2, .previous = epoch{3}, .continued = positions}) == 0);
+  }
+  SECTION("with all ranks it goes on") {
+    REQUIRE(hold(epoch{3}));
+    CHECK(serve({.of = epoch{4}, .world_size = 2, .previous = epoch{3}, .continued = positions}) == 2);
+    CHECK_FALSE(hold(epoch{3}));
+  }
+  SECTION("with some of the ranks it serves none") {
+    REQUIRE(hold(epoch{3}));
+    CHECK(serve({.of = epoch{4}, .world_size = 3, .previous = epoch{3}, .continued = positions}) == 0);
+  }
+  SECTION("an epoch that follows a fault begins anew") {
+    REQUIRE(hold(epoch{3}));
+    CHECK(serve({.of = epoch{5}, .world_size = 3, .previous = epoch{3}}) == 2);
+  }
+}
+
+TEST_CASE("a host's service that has held its order ends it with the controller, because the next one knows of no change",
+          "[control][planned][takeover]") {
+  host_scene at;
+  at.join(with_successors());
+  at.knock(1);
+  at.knock(2);
+  at.hear(serve_directive{
+      .of = epoch{3}, .world_size = 2, .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
+  const bool holds = GENERATE(true, false);
+  if (holds) at.hear(hold_order_directive{epoch{3}, epoch{4}});
+  at.said.clear();
+  at.link->disconnected({.code = errc::missing, .text = "it has ended"});
+  at.join(with_successors());
+  CHECK(at.said.size() == (holds ? 0 : 1)); // what it says is that it still serves
+  CHECK(at.service->hold({}) == !holds);    // it has been closed
+}
+
 TEST_CASE("a host's service reports processes that leave its gate, also those that left without a controller",
           "[control][takeover]") {
   host_scene at;

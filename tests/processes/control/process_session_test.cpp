@@ -4,6 +4,7 @@
 #include "support/outcomes.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <chrono>
 
@@ -104,6 +105,34 @@ TEST_CASE("a process reports a hold once, for the epoch that it was for, and not
   REQUIRE(told.size() == 1);
   CHECK(told.front().of == epoch{3});
   CHECK(told.front().next == epoch{5});
+}
+
+TEST_CASE("a process that loses its controller during a planned change, and keeps its epoch, gives the change up",
+          "[control][planned][takeover]") {
+  frames_scene scene{orphan_policy::rejoin};
+  static_cast<void>(scene.introduction());
+  scene.hear(join_welcome{.session = frames_scene::session,
+                          .heartbeat = 250ms,
+                          .suspicion = suspicion,
+                          .grants_leases = true,
+                          .has_successors = true});
+  scene.hear(formation_directive{.of = epoch{3}, .self = rank{0}, .hosts = {"here"}});
+  scene.link->tell(formed_report{epoch{3}});
+  scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 60s, .outlasts = true});
+  scene.hear(prepare_directive{.of = epoch{4}, .self = rank{0}, .world_size = 2, .hosts = {"here", "here"}});
+  scene.hear(hold_wanted{epoch{3}, epoch{4}});
+  const bool has_begun = GENERATE(false, true);
+  if (has_begun) scene.hear(formation_directive{.of = epoch{4}, .self = rank{0}, .hosts = {"here", "here"}});
+  if (has_begun) scene.link->tell(formed_report{epoch{4}});
+  if (has_begun) scene.hear(lease_grant{.of = epoch{4}, .number = 0, .length = 60s, .outlasts = true});
+  scene.link->disconnected({.code = errc::missing, .text = "it has ended"});
+  const auto dropped = scene.got<drop_directive>();
+  REQUIRE(dropped.size() == (has_begun ? 0 : 1));
+  CHECK(scene.got<failure_directive>().empty());
+  if (has_begun) return;
+  CHECK(dropped.front().of == epoch{4});
+  scene.link->tell(held_report{epoch{3}});
+  CHECK(scene.told<held_notice>().empty());
 }
 
 TEST_CASE("a process that has only stood by tells the next controller which epoch it has heard of",

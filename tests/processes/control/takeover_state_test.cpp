@@ -104,6 +104,32 @@ TEST_CASE("a decision is written before the effects that follow from it", "[cont
   CHECK(is_decided);
 }
 
+TEST_CASE("the number of an epoch is written before a process is told to prepare it (EPO-1)",
+          "[control][takeover][planned][EPO-1]") {
+  controller_scene world{terms_with_successors(3)};
+  world.note(world.state.take_over(std::nullopt, world.now));
+  const auto enter = [&](session_id link, int place) {
+    world.join(link, place, [&](join_request& asked) {
+      asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+    });
+  };
+  for (const int place : {0, 1, 2}) enter(11 + 2 * static_cast<session_id>(place), place);
+  world.form({11, 13, 15});
+  world.state.can_hold_order(true);
+  world.all.clear();
+  world.note(world.state.on_change_asked(1, 15, {.kind = rank_change_kind::leave}, world.now));
+  REQUIRE(decisions_of(world).size() == 1);
+  CHECK(decisions_of(world)[0].of == epoch{1});
+  CHECK(decisions_of(world)[0].latest == epoch{2});
+  const auto is_first = std::holds_alternative<control_effect::decide>(world.all.front());
+  CHECK(is_first);
+  REQUIRE(world.told<id_wanted>(11).size() == 1);
+  CHECK(world.told<id_wanted>(11)[0].of == epoch{2});
+  controller_scene next = successor_of(world);
+  for (const int place : {0, 1, 2}) come_back(next, 21 + 2 * static_cast<session_id>(place), place, {});
+  CHECK(next.state.current_epoch() == epoch{3});
+}
+
 TEST_CASE("without successors nothing is written", "[control][takeover]") {
   controller_scene world{terms_of(1)};
   world.join(11, 0);

@@ -2,8 +2,10 @@
 #include "processes/order/distributed_rig.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,7 +20,22 @@ using Catch::Matchers::ContainsSubstring;
 
 /// Ranks that go on in another epoch. No request succeeds before that, because their pipelines are the same.
 struct changing_rig : distributed_rig {
-  using distributed_rig::distributed_rig;
+  /// \p by_service: the order service of another host decides, as under a controller with a store.
+  explicit changing_rig(int size, bool by_service = false) : distributed_rig{size}, is_service{by_service} {
+    if (is_service) keeper.open_host(of, size, all(), {}, {});
+  }
+  [[nodiscard]] std::vector<rank> all() const {
+    std::vector<rank> made;
+    for (int r = 0; r < size(); ++r) made.emplace_back(r);
+    return made;
+  }
+  /// A rank has finished, and so many of its requests have succeeded.
+  void drain(int self, std::uint64_t count) {
+    if (is_service)
+      successes[static_cast<std::size_t>(self)] = count;
+    else
+      keeper.note_successes(rank{self}, count);
+  }
 
   /// Returns whether the order could be held. What is decided arrives.
   [[nodiscard]] bool hold() {
@@ -32,10 +49,13 @@ struct changing_rig : distributed_rig {
   }
   /// Begins the next epoch with the same ranks.
   void open_next() {
-    of = of.next();
+    const epoch held = std::exchange(of, of.next());
     std::vector<std::optional<rank>> before;
     for (int r = 0; r < size(); ++r) before.emplace_back(r);
-    keeper.open(of, size(), before);
+    if (is_service)
+      keeper.open_host(of, size(), all(), held, {}, {}, {.before = before, .successes = successes});
+    else
+      keeper.open(of, size(), before);
     former = std::exchange(orders, {});
     std::vector<std::shared_ptr<order_connection>> next;
     for (const auto& one : rig.ranks) {
@@ -67,6 +87,8 @@ struct changing_rig : distributed_rig {
     }
   }
 
+  const bool is_service;
+  std::vector<std::uint64_t> successes = std::vector<std::uint64_t>(rig.ranks.size());
   epoch of = rig_epoch;
   int handed_over = 0;
   std::vector<std::shared_ptr<distributed_order>> former;
@@ -85,7 +107,7 @@ lane_request at(lane where, std::optional<std::uint64_t> position) {
 
 TEST_CASE("requests that wait in a held order meet in the next one, at the positions that follow",
           "[processes][order][planned][ORD-1][ONE-1]") {
-  changing_rig rig{2};
+  changing_rig rig{2, GENERATE(false, true)};
   const lane a = lane::named("handed a"), b = lane::named("handed b");
   std::vector<outcome_log> first{rig.ask(0, rig.add(0, 8), at(a, 0)), rig.ask(1, rig.add(1, 9), at(a, 0))};
   rig.deliver_all();
@@ -135,12 +157,12 @@ TEST_CASE("a held order decides nothing: neither what comes nor what is late", "
 
 TEST_CASE("a batch that a rank's report of its successes has overtaken is no fault of a held order",
           "[processes][order][planned][CUT-1]") {
-  changing_rig rig{2};
+  changing_rig rig{2, GENERATE(false, true)};
   for (int r = 0; r < 2; ++r) static_cast<void>(rig.ask(r, rig.add(r, 8)));
   rig.deliver_all();
   REQUIRE(rig.hold());
   rig.finish();
-  for (int r = 0; r < 2; ++r) rig.keeper.note_successes(rank{r}, 1);
+  for (int r = 0; r < 2; ++r) rig.drain(r, 1);
   rig.keeper.note_successes(rank{0}, 2); // more than were released to it
   for (int r = 0; r < 2; ++r) rig.tell_progress(r);
   rig.deliver_all();
