@@ -78,7 +78,8 @@ void control_server::take_over(const std::optional<control_record>& found) {
   const control_effects effects = state_.take_over(found, boot_clock::now());
   if (state_.current_epoch() != epoch{}) {
     opened_ = state_.current_epoch();
-    is_adopting_ = outlasts_ = true;
+    outlasts_ = true;
+    adopting(true);
     // A service notices the loss of its controller within the suspicion time.
     adopting_until_ = later(running_now(), state_.terms().suspicion + lease_length(state_.terms()));
     for (const auto& one : found->ranks)
@@ -87,6 +88,11 @@ void control_server::take_over(const std::optional<control_record>& found) {
   const std::uint64_t number = found ? found->incarnation + 1 : 1;
   drivers_.share(number, is_adopting_ ? found->opened_by : number);
   carry_out(effects);
+}
+
+void control_server::adopting(bool is_adopting) {
+  is_adopting_ = is_adopting;
+  state_.await_order_service(is_adopting);
 }
 
 void control_server::decided() {
@@ -230,7 +236,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
     route.send = batch_sender(hooks_.send, to->second.to, *session, of);
   }
   const epoch before = std::exchange(opened_, of);
-  is_adopting_ = false;
+  adopting(false);
   is_ordering_ = true;
   next.until = later(running_now(), time_for_rings);
   opening_ = std::move(next);
@@ -304,7 +310,7 @@ void control_server::fail_unadopted(running_time now) {
   if (!is_adopting_ || now < adopting_until_) return;
   const control_event event = state_.event();
   if (event.phase != control_phase::serving && event.phase != control_phase::finishing) return;
-  is_adopting_ = false;
+  adopting(false);
   if (event.ranks < 2) return; // it needs no service
   fail_opened("the order service of the epoch has not joined the controller that took it over, within the suspicion time "
               "and that of a lease: it has ended, hangs, or looks for a controller at other addresses");
@@ -326,7 +332,7 @@ bool control_server::adopt_order(session_table<order_host>::value_type& from, co
     from.second.unproven = report;
     return true;
   }
-  is_adopting_ = false;
+  adopting(false);
   is_ordering_ = is_on_one_node_ = true;
   order_host& host = from.second;
   host.served = opened_;
@@ -355,8 +361,11 @@ bool control_server::are_at_one_gate() const {
 
 bool control_server::can_hold_order() {
   if (!is_ordering_ || opening_) return false;
-  if (std::ranges::none_of(hosts_, [&](const auto& one) { return one.second.served == opened_; })) return true;
-  return find_decider() != nullptr && are_at_one_gate();
+  if (std::ranges::any_of(hosts_, [&](const auto& one) { return one.second.served == opened_; }))
+    return find_decider() != nullptr && are_at_one_gate();
+  // The order service of a host would decide the next order.
+  return hosts_.size() < 1 ||
+         std::ranges::count_if(sessions_, [](const auto& one) { return one.second.nonce.has_value(); }) < 2;
 }
 
 void control_server::hold_if_quiet() {

@@ -174,6 +174,7 @@ private:
   /// ranks. Returns true if it does, and if its report is kept until note_kept() proves it: a service whose answer came
   /// too late reports an epoch that the former controller has opened without it.
   bool adopt_order(session_table<order_host>::value_type& host, const serving_report& report);
+  void adopting(bool is_adopting);
   /// Handles that process \p from has joined, and has not given up epoch \p kept. Processes keep only an epoch whose
   /// order one service decides for all ranks, so the service's report is true.
   void note_kept(session_id from, epoch kept);

@@ -385,8 +385,7 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    out.emplace_back(control_effect::announce{std::move(ready)});
                    reason_ = {};
                    settle_changes(out);
-                   for (const delayed_change& each : std::exchange(delayed_, {}))
-                     begin_change(each.id, each.asker, each.asked, now, out);
+                   begin_delayed(now, out);
                    advance(now, out);
                  },
                  [&](const failed_report& report) { fail(found, report, now, out); },
@@ -498,7 +497,8 @@ control_effects controller_state::on_tick(boot_time real) {
                                  ? "the communicators of the next epoch have not formed in time"
                                  : "requests to the whole world have not been answered in time"},
                     now, out);
-      advance(now, out); // a broken link, or a change that was given up, may be due for another attempt
+      begin_delayed(now, out); // the order may not have been held
+      advance(now, out);       // a broken link, or a change that was given up, may be due for another attempt
   }
   return out;
 }
@@ -906,7 +906,7 @@ control_effects controller_state::on_change_asked(change_id id, std::optional<se
 void controller_state::begin_change(change_id id, std::optional<session_id> asker, const rank_change& asked,
                                     running_time now, control_effects& out) {
   const bool removes = asked.kind == rank_change_kind::leave || asked.kind == rank_change_kind::drain;
-  if (removes && is_switching_ && asked_.size() + delayed_.size() < most_asked) {
+  if (removes && may_switch() && asked_.size() + delayed_.size() < most_asked) {
     delayed_.push_back({id, asker, asked});
     return;
   }
@@ -932,6 +932,11 @@ void controller_state::begin_change(change_id id, std::optional<session_id> aske
   if (std::ranges::none_of(made.leavers, [&](session_id one) { return members_.at(one).self.has_value(); }))
     for (const session_id one : made.leavers)
       out.emplace_back(control_effect::send{one, stop_directive{stopping_error()}});
+}
+
+void controller_state::begin_delayed(running_time now, control_effects& out) {
+  if (may_switch()) return;
+  for (const delayed_change& one : std::exchange(delayed_, {})) begin_change(one.id, one.asker, one.asked, now, out);
 }
 
 world_processes controller_state::processes() const {
@@ -979,7 +984,7 @@ bool controller_state::can_plan(std::size_t next_ranks) const {
 }
 
 void controller_state::change_ranks(running_time now, control_effects& out) {
-  if (planned_) return;
+  if (planned_ || (awaits_service_ && ranks_ > 1)) return;
   std::map<int, session_id> by_place;
   for (const auto& [session, one] : members_)
     if (!one.spare && !one.leaving) by_place.emplace(*one.place, session);

@@ -152,6 +152,9 @@ public:
   /// Sets whether the order of the world can be held (control_effect::hold_order). If not, the world is quiesced before
   /// it forms with more ranks.
   void can_hold_order(bool can) noexcept { can_hold_ = can; }
+  /// Tells whether the order service of an epoch that was taken over is still to join. The ranks do not change until it
+  /// has: it could be told neither to hold the order nor to close it.
+  void await_order_service(bool awaits) noexcept { awaits_service_ = awaits; }
   [[nodiscard]] control_effects on_tick(boot_time real);
   [[nodiscard]] control_effects on_stop(boot_time now);
   /// Begins a change of the ranks; answered once by control_effect::changed. \p asker: the member that asks, if any.
@@ -233,7 +236,7 @@ private:
     running_time due{};             ///< By when it has joined.
   };
 
-  /// A change that was asked for while the world switched, and begins when the next epoch serves.
+  /// A change that was asked for while may_switch(), and begins when the next epoch serves, or if the order is not held.
   struct delayed_change {
     change_id id = 0;
     std::optional<session_id> asker{};
@@ -349,6 +352,10 @@ private:
   void dismiss_leavers(control_effects& out) const;
   /// Answers the changes that are done.
   void settle_changes(control_effects& out);
+  /// Returns whether a change may not be given up any more for another one: the order service of a host may have stopped
+  /// deciding.
+  [[nodiscard]] bool may_switch() const noexcept { return is_switching_ || waits_for_order_; }
+  void begin_delayed(running_time now, control_effects& out);
   /// Answers that the ranks that are to leave, or were to when the next epoch serves, stay because of \p why.
   void keep_leavers(error why, control_effects& out);
   /// Does so, and answers all other changes with \p why.
@@ -413,6 +420,7 @@ private:
   running_time due_;          ///< Deadline of the present phase.
   running_time not_before_{}; ///< Earliest time of the next epoch.
   bool can_hold_ = false;     ///< See can_hold_order().
+  bool awaits_service_ = false;
   bool waits_for_order_ = false;
   bool is_switching_ = false;
   bool is_held_ = false; ///< Whether the order of the present epoch is held.

@@ -10,20 +10,15 @@
 
 namespace troupe::launch {
 
-namespace {
-
-/// Returns a TCP port that is free now. Another process may take the port before the job uses it.
 std::uint16_t free_port() {
   const file_descriptor probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in address{AF_INET, {}, {}, {}};
   socklen_t size = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   if (!probe || ::bind(probe.native(), generic, size) != 0 || ::getsockname(probe.native(), generic, &size) != 0)
-    throw_system_error("bind", "no free port for MASTER_PORT could be found: name one with --master-port");
+    throw_system_error("bind", "no free TCP port could be found: for MASTER_PORT, name one with --master-port");
   return ntohs(address.sin_port);
 }
-
-} // namespace
 
 process_spec launch_plan::spec_of(const launch_place& place) const {
   using text = std::optional<std::string>;

@@ -46,6 +46,9 @@ struct launch_plan {
   [[nodiscard]] process_spec spec_of(const launch_place& place) const;
 };
 
+/// Returns a TCP port that is free now. Another process may take the port before it is used. Errors: unsupported.
+[[nodiscard]] std::uint16_t free_port();
+
 /// Creates the plan of a job. Spares are assigned to the places round robin. Errors: missing if there is no such
 /// program.
 [[nodiscard]] launch_plan make_launch_plan(launch_request request);

@@ -52,7 +52,7 @@ void change_job::kill(launch::place_index place, int signal) {
   supervisor_.post([this, place, signal] { course_.send(place, signal); });
 }
 
-void change_job::restart_controller() {
+void change_job::end_controller() {
   const std::lock_guard lock{mutex_};
   control_ = nullptr;
   control_ = make_controller();

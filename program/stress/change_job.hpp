@@ -1,5 +1,4 @@
-/// The processes of `troupe stress change`, started again as `troupe launch` does, and a controller that can be
-/// restarted.
+/// The processes of `troupe stress change`, and the faults of their controller.
 #pragma once
 
 #include <troupe/processes/controller.hpp>
@@ -21,33 +20,45 @@ namespace troupe::program {
 
 /// The first half of the places is on the host "left", the other one on "right", as far as the controller knows.
 /// Threads: safe from any.
-class change_job : private launch::job_actions {
+class changing_job {
 public:
-  change_job(launch::launch_plan plan, const launch::respawn_terms& respawns, controller_options options,
-             std::function<void(const control_event&)> heard);
-  change_job(const change_job&) = delete;
-  change_job& operator=(const change_job&) = delete;
-  ~change_job() override = default;
+  changing_job() = default;
+  changing_job(const changing_job&) = delete;
+  changing_job& operator=(const changing_job&) = delete;
+  virtual ~changing_job() = default;
 
   [[nodiscard]] static const char* host_of(launch::place_index place, std::size_t processes) {
     return place < (processes + 1) / 2 ? "left" : "right";
   }
 
   /// Starts all processes.
-  void start();
+  virtual void start() = 0;
   /// Returns the exit status of the job, when it has one.
-  [[nodiscard]] std::future<int>& status() noexcept { return outcome_future_; }
-  [[nodiscard]] bool ended() const {
-    return outcome_future_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
-  }
-  [[nodiscard]] const launch::launch_plan& plan() const noexcept { return plan_; }
-  [[nodiscard]] std::future<world_processes> change(const rank_change& asked);
-  void kill(launch::place_index place, int signal);
-  /// Ends the controller without a word to its processes, and starts another one at the same address.
-  void restart_controller();
+  [[nodiscard]] virtual std::future<int>& status() noexcept = 0;
+  [[nodiscard]] bool ended() { return status().wait_for(std::chrono::seconds{0}) == std::future_status::ready; }
+  [[nodiscard]] virtual const launch::launch_plan& plan() const noexcept = 0;
+  [[nodiscard]] virtual std::future<world_processes> change(const rank_change& asked) = 0;
+  virtual void kill(launch::place_index place, int signal) = 0;
+  /// Ends the controller that decides, without a word to its processes. Another one is started, or takes over.
+  virtual void end_controller() = 0;
   /// Starts a process at each place that has none.
-  void fill_all();
-  void stop();
+  virtual void fill_all() = 0;
+  virtual void stop() = 0;
+};
+
+/// Has one controller, in this process, and starts processes again as `troupe launch` does.
+class change_job final : public changing_job, private launch::job_actions {
+public:
+  change_job(launch::launch_plan plan, const launch::respawn_terms& respawns, controller_options options,
+             std::function<void(const control_event&)> heard);
+  void start() override;
+  [[nodiscard]] std::future<int>& status() noexcept override { return outcome_future_; }
+  [[nodiscard]] const launch::launch_plan& plan() const noexcept override { return plan_; }
+  [[nodiscard]] std::future<world_processes> change(const rank_change& asked) override;
+  void kill(launch::place_index place, int signal) override;
+  void end_controller() override;
+  void fill_all() override;
+  void stop() override;
 
 private:
   [[nodiscard]] std::unique_ptr<controller> make_controller();

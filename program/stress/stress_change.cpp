@@ -1,9 +1,10 @@
 /// `troupe stress change`: the processes of a world leave and join it as planned, one by one and by hosts, under load.
-/// Some are killed or stopped meanwhile, and the controller is restarted. Each result is verified, and without faults
-/// no request may be refused because of a change.
+/// Some are killed or stopped meanwhile, and so are the controller, and with a standby the store that elects it. Each
+/// result is verified, and without faults no request may be refused because of a change.
 
 #include <troupe/program/stress/change_client.hpp>
 #include <troupe/program/stress/change_job.hpp>
+#include <troupe/program/stress/standby_job.hpp>
 #include <troupe/program/stress/stress_change.hpp>
 #include <troupe/program/stress/stress_order.hpp>
 #include <troupe/program/support/launched_ranks.hpp>
@@ -45,10 +46,17 @@ struct change_options {
   std::size_t changes = 20;
   nanoseconds span{};
   std::size_t faults = 0;
-  nanoseconds suspicion = 2s;
+  bool standby = false;
+  nanoseconds suspicion{}; ///< 0: suspicion_of().
   nanoseconds between = 300ms;
   std::string logs{}; ///< Of a member: the folder for its counts.
 };
+
+/// With a standby it is that of production: a takeover must fit into the leases, which follow from it.
+nanoseconds suspicion_of(const change_options& options) {
+  if (options.suspicion > 0ns) return options.suspicion;
+  return options.standby ? nanoseconds{10s} : nanoseconds{2s};
+}
 
 double milliseconds_of(nanoseconds span) {
   return static_cast<double>(span.count()) / 1e6;
@@ -67,8 +75,8 @@ public:
       settings_{options.clients.runtime.settings()},
       ranks_{process_count(settings_)},
       draw_{options.clients.seed},
-      job_{plan_of_ranks(options.clients.runtime, arguments()), respawns(), control(),
-           [this](const control_event& event) { events_.add(event); }} {
+      suspicion_{suspicion_of(options)},
+      job_{make_job()} {
     if (ranks_ < 4)
       throw exception{errc::invalid_argument, "the world has " + std::to_string(ranks_) +
                                                   " ranks, and needs 4: half of them leave with their host, and a "
@@ -79,11 +87,11 @@ public:
     began_ = steady::now();
     std::optional<progress_line> progress;
     progress.emplace(stderr, [this] { return "stress: " + std::to_string(done_.load()) + " changes"; });
-    job_.start();
+    job_->start();
     std::thread driving{[this] {
       configuration settings = settings_;
-      settings.control.address = job_.plan().control;
-      settings.control.assignment.token = job_.plan().token;
+      settings.control.address = job_->plan().control;
+      settings.control.assignment.token = job_->plan().token;
       settings.control.orphaned = orphan_policy::rejoin;
       run_change_driver(options_.clients, settings, of_driver_, is_over_);
     }};
@@ -91,16 +99,16 @@ public:
     playing.join();
     is_over_ = true;
     driving.join();
-    job_.stop();
-    const bool has_ended = job_.status().wait_for(30s) == std::future_status::ready;
+    job_->stop();
+    const bool has_ended = job_->status().wait_for(30s) == std::future_status::ready;
     progress.reset();
-    return report(has_ended ? job_.status().get() : EXIT_FAILURE);
+    return report(has_ended ? job_->status().get() : EXIT_FAILURE);
   }
 
 private:
   using counts_of_ranks = std::map<std::int64_t, std::shared_ptr<change_counts>>; ///< By process id.
   using progress_of_ranks = std::map<std::int64_t, std::uint64_t>;
-  enum class fault : std::uint8_t { kill, stop, restart };
+  enum class fault : std::uint8_t { kill, stop, controller, store };
 
   [[nodiscard]] std::vector<std::string> arguments() const {
     const auto time = [](nanoseconds span) { return std::to_string(span.count()) + "ns"; };
@@ -115,16 +123,29 @@ private:
   [[nodiscard]] launch::job_terms terms() const {
     launch::job_terms made;
     made.control.sequencing = settings_.limits.sequencing;
-    survive_losses(made, recovery_policy::shrink, options_.suspicion);
+    survive_losses(made, recovery_policy::shrink, suspicion_);
     return made;
   }
-  [[nodiscard]] launch::respawn_terms respawns() const { return terms().respawns; }
-  [[nodiscard]] controller_options control() const { return terms().control; }
+  [[nodiscard]] std::unique_ptr<changing_job> make_job() {
+    launch::launch_plan plan = plan_of_ranks(options_.clients.runtime, arguments());
+    const auto heard = [this](const control_event& event) { events_.add(event); };
+    if (!options_.standby)
+      return std::make_unique<change_job>(std::move(plan), terms().respawns, terms().control, heard);
+    auto made = std::make_unique<standby_job>(
+        std::move(plan), settings_, suspicion_, folder_.path(), [heard](const world_event& event) {
+          heard({.phase = event.phase == world_phase::ready ? control_phase::serving : control_phase::rebuilding,
+                 .epoch = event.epoch,
+                 .ranks = event.world_size,
+                 .reason = event.reason});
+        });
+    store_of_ = made.get();
+    return made;
+  }
 
   // The playing thread.
 
   [[nodiscard]] bool goes_on() const {
-    if (!hang_.empty() || job_.ended()) return false;
+    if (!hang_.empty() || job_->ended()) return false;
     return options_.span.count() > 0 ? steady::now() - began_ < options_.span : done_ < options_.changes;
   }
 
@@ -133,7 +154,7 @@ private:
     while (goes_on()) {
       pause();
       if (draw_() % 100 < options_.faults && draw_() % 3 == 0) {
-        const auto which = static_cast<fault>(draw_() % 3);
+        const auto which = drawn_fault();
         observe(name_of(which), [&] {
           raise(which);
           return await_all(steady::now());
@@ -143,7 +164,7 @@ private:
       std::thread failing;
       std::string meanwhile;
       if (draw_() % 100 < options_.faults) {
-        const auto which = static_cast<fault>(draw_() % 3);
+        const auto which = drawn_fault();
         meanwhile = " with a " + std::string{name_of(which)};
         failing =
             std::thread{[this, which, delay = drawn(options_.between), victim = draw_() % ranks_, span = drawn_stop()] {
@@ -179,15 +200,22 @@ private:
   }
 
   [[nodiscard]] static const char* name_of(fault which) {
-    return which == fault::kill ? "kill" : which == fault::stop ? "stop" : "restart of the controller";
+    switch (which) {
+      case fault::kill: return "kill";
+      case fault::stop: return "stop";
+      case fault::controller: return "end of the controller";
+      case fault::store: break;
+    }
+    return "end of the store";
   }
+  [[nodiscard]] fault drawn_fault() { return static_cast<fault>(draw_() % (store_of_ != nullptr ? 4 : 3)); }
   [[nodiscard]] nanoseconds drawn(nanoseconds below) {
     return nanoseconds{
         static_cast<std::int64_t>(draw_() % static_cast<std::uint64_t>(std::max<std::int64_t>(1, below.count())))};
   }
   /// A stop is so short that it is no loss, or so long that it is one.
   [[nodiscard]] nanoseconds drawn_stop() {
-    return draw_() % 2 == 0 ? drawn(options_.suspicion / 2) : options_.suspicion + drawn(options_.suspicion);
+    return draw_() % 2 == 0 ? drawn(suspicion_ / 2) : suspicion_ + drawn(suspicion_);
   }
 
   void raise(fault which) {
@@ -195,16 +223,17 @@ private:
     raise(which, draw_() % ranks_, drawn_stop());
   }
   void raise(fault which, std::size_t victim, nanoseconds span) {
-    if (which == fault::kill) return job_.kill(victim, SIGKILL);
-    if (which == fault::restart) return job_.restart_controller();
-    job_.kill(victim, SIGSTOP);
+    if (which == fault::kill) return job_->kill(victim, SIGKILL);
+    if (which == fault::controller) return job_->end_controller();
+    if (which == fault::store) return store_of_->end_store();
+    job_->kill(victim, SIGSTOP);
     std::this_thread::sleep_for(span);
-    job_.kill(victim, SIGCONT);
+    job_->kill(victim, SIGCONT);
   }
 
   /// Returns the processes of the world; none if the controller has been restarted meanwhile.
   [[nodiscard]] world_processes now() {
-    auto answer = job_.change({});
+    auto answer = job_->change({});
     if (answer.wait_for(options_.clients.patience) != std::future_status::ready) {
       hang_ = "the controller does not answer";
       return {};
@@ -235,7 +264,7 @@ private:
     std::map<std::pair<std::int64_t, std::size_t>, std::uint64_t> before;
     std::string missing;
     const bool restarted = faults_ > 0;
-    for (auto asked = since; hang_.empty() && !job_.ended(); std::this_thread::sleep_for(2ms)) {
+    for (auto asked = since; hang_.empty() && !job_->ended(); std::this_thread::sleep_for(2ms)) {
       const world_processes all = now();
       const auto serving = static_cast<std::size_t>(
           std::ranges::count_if(all, [](const world_process& one) { return one.self.has_value(); }));
@@ -265,7 +294,7 @@ private:
       // A controller that was restarted knows only of the processes that join it.
       if (restarted && serving < ranks && steady::now() - asked > 1s) {
         asked = steady::now();
-        job_.fill_all();
+        job_->fill_all();
       }
     }
     return false;
@@ -325,7 +354,7 @@ private:
     const auto until = steady::now() + options_.clients.patience;
     while (answer.wait_for(1s) != std::future_status::ready) {
       if (steady::now() > until) return false;
-      if (faults_ > 0) job_.fill_all();
+      if (faults_ > 0) job_->fill_all();
     }
     return true;
   }
@@ -334,8 +363,8 @@ private:
   [[nodiscard]] bool change(const rank_change& what) {
     const std::string name =
         std::string{to_string(what.kind)} + (what.place ? " of place " + std::to_string(*what.place) : "");
-    for (const auto until = steady::now() + 2 * options_.clients.patience; !job_.ended();) {
-      auto answer = job_.change(what);
+    for (const auto until = steady::now() + 2 * options_.clients.patience; !job_->ended();) {
+      auto answer = job_->change(what);
       if (!await(answer)) {
         const auto last = events_.latest();
         hang_ = "a " + name + " has no answer" + (last ? "; " + describe(*last) : "");
@@ -443,7 +472,9 @@ private:
   const log_folder folder_;
   control_history events_;
   std::mt19937_64 draw_;
-  change_job job_;
+  const nanoseconds suspicion_;
+  standby_job* store_of_ = nullptr; ///< With a standby: job_.
+  std::unique_ptr<changing_job> job_;
   steady::time_point began_{};
   std::atomic<bool> is_over_{false};
   std::atomic<std::size_t> done_{0};
@@ -468,15 +499,19 @@ void add_stress_change(CLI::App& stress, action& chosen) {
   add_time(*change, "--for", options->span, "run for this time, instead of for --changes", "1ms", "525600min");
   add_number(
       *change, "--faults", options->faults,
-      "percent of the changes that a fault goes with: a process is killed or stopped, or the controller restarted", 0,
-      100);
+      "percent of the changes that a fault goes with: a process is killed or stopped, or the controller ended", 0, 100);
+  change->add_flag("--standby", options->standby,
+                   "two controllers, of which an etcd that this command starts elects one, and an order service; the "
+                   "etcd is ended, too");
   add_number(*change, "--lanes", options->clients.lanes, "lanes at each rank", std::size_t{1}, most_change_lanes);
   change->add_option("--seed", options->clients.seed, "seed of values, places and pauses")
       ->capture_default_str()
       ->check(any_seed());
   add_time(*change, "--pace", options->clients.pace, "pause of each client after each request", "0s", "60min");
-  add_time(*change, "--suspicion", options->suspicion, "silence after which a process counts as lost", "100ms",
-           "60min");
+  add_time(*change, "--suspicion", options->suspicion,
+           "silence after which a process counts as lost (2s; with --standby 10s, because a takeover must fit into the "
+           "leases)",
+           "100ms", "60min");
   add_time(*change, "--between", options->between, "longest pause; each is drawn at random", "1ms", "60min");
   add_time(*change, "--patience", options->clients.patience, "time limit of each change and each answer", "1ms",
            "60min");

@@ -43,7 +43,8 @@ public:
   void given_up(const error& why);
   /// Records that the world ends because a process has not joined. \p now: all processes.
   void misses(const world_processes& now);
-  void quiesces(const world_processes& now);
+  /// \p can_plan: whether nothing but the number of ranks keeps the world from changing as planned.
+  void quiesces(const world_processes& now, bool can_plan);
   /// Records a message of process \p from to its controller.
   void hears(std::uint64_t from, const process_message& what);
   /// Records that process \p by is sent the \p id with which epoch \p of forms. \p now: the processes that the sending

@@ -1298,7 +1298,9 @@ void simulated_processes::note_change(const control_event& event, const controll
     return reach(change_step::stopping);
   }
   ledger_.quiesced();
-  changes_.quiesces(state.processes());
+  // An epoch that began before its processes had found the service of their host gives its order to that service.
+  const bool moves = !services_.empty() && ordering_in(event.epoch).of_hosts.empty();
+  changes_.quiesces(state.processes(), !moves);
 }
 
 void simulated_processes::note_epoch(std::uint64_t told, epoch of, const unique_id& id) {
