@@ -168,8 +168,7 @@ void fields(Wire& io, Message& what) {
   } else if constexpr (std::is_same_v<type, serve_directive>) {
     each(io, what.of, what.world_size, what.previous);
     nonnegative_field(io, what.limits.lead);
-    each(io, what.limits.straggling, what.told, what.candidates, what.continued.before,
-         what.continued.successes);
+    each(io, what.limits.straggling, what.told, what.candidates, what.continued.before, what.continued.successes);
   } else if constexpr (std::is_same_v<type, quiesce_directive>) {
     each(io, what.of, what.why, what.decided, what.is_planned);
   } else {

@@ -221,10 +221,10 @@ struct hold_wanted {
   epoch next;
 };
 
-using controller_message = std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted,
-                                        formation_directive, failure_directive, quiesce_directive, order_batch,
-                                        fence_notice, stop_directive, claim_directive, serve_directive, world_report,
-                                        lease_grant, prepare_directive, hold_wanted, drop_directive, change_reply,
-                                        hold_order_directive>;
+using controller_message =
+    std::variant<join_welcome, join_refusal, heartbeat, id_wanted, commits_wanted, formation_directive,
+                 failure_directive, quiesce_directive, order_batch, fence_notice, stop_directive, claim_directive,
+                 serve_directive, world_report, lease_grant, prepare_directive, hold_wanted, drop_directive,
+                 change_reply, hold_order_directive>;
 
 } // namespace troupe

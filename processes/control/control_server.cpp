@@ -114,6 +114,7 @@ void control_server::tick() {
   hear_of_order();
   watch_attached(running_now());
   hold_if_quiet(); // a driver may have been detached
+  if (is_stop_due_ && !is_adopting_) stop();
   std::erase_if(nonces_, [this](const auto& one) { return !state_.may_serve(one.first); });
   std::erase_if(gone_, [this](session_id one) { return !nonces_.contains(one); });
 }
@@ -123,7 +124,9 @@ void control_server::process_ended(std::string_view name, std::int64_t pid, cons
 }
 
 void control_server::stop() {
-  carry_out(state_.on_stop(boot_clock::now()));
+  // An order service that has not joined yet could not be told to close the order.
+  is_stop_due_ = is_adopting_ && state_.event().ranks > 1;
+  if (!is_stop_due_) carry_out(state_.on_stop(boot_clock::now()));
 }
 
 void control_server::change(const rank_change& asked, std::optional<session_id> asker,
@@ -218,9 +221,8 @@ void control_server::open_order(const control_effect::open_order& begun) {
   const epoch of = begun.of;
   const int world_size = begun.world_size;
   order_.learn(begun.told);
-  opening next{.of = of,
-               .routes = std::vector<order_route>(static_cast<std::size_t>(world_size)),
-               .before = begun.before};
+  opening next{
+      .of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size)), .before = begun.before};
   serve_directive asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
     const auto session = state_.session_of(rank{i});
@@ -312,8 +314,9 @@ void control_server::fail_unadopted(running_time now) {
   if (event.phase != control_phase::serving && event.phase != control_phase::finishing) return;
   adopting(false);
   if (event.ranks < 2) return; // it needs no service
-  fail_opened("the order service of the epoch has not joined the controller that took it over, within the suspicion time "
-              "and that of a lease: it has ended, hangs, or looks for a controller at other addresses");
+  fail_opened(
+      "the order service of the epoch has not joined the controller that took it over, within the suspicion time "
+      "and that of a lease: it has ended, hangs, or looks for a controller at other addresses");
 }
 
 void control_server::fail_opened(std::string why) {
@@ -348,8 +351,8 @@ bool control_server::adopt_order(session_table<order_host>::value_type& from, co
 }
 
 session_table<control_server::order_host>::value_type* control_server::find_decider() {
-  const auto found = std::ranges::find_if(
-      hosts_, [&](const auto& one) { return one.second.served == opened_ && one.second.decides; });
+  const auto found =
+      std::ranges::find_if(hosts_, [&](const auto& one) { return one.second.served == opened_ && one.second.decides; });
   return found != hosts_.end() ? &*found : nullptr;
 }
 
@@ -384,7 +387,7 @@ void control_server::hold_if_quiet() {
 }
 
 void control_server::note_order_held(session_table<order_host>::value_type& by, const order_held_report& report) {
-  if (report.of != opened_ || opening_ || by.second.served != opened_) return;
+  if (report.of != opened_ || opening_ || !is_ordering_ || by.second.served != opened_) return;
   const bool is_awaited = state_.waits_for_order() && report.next == holds_for_;
   if (!report.is_held) {
     if (is_awaited) carry_out(state_.on_order_held(false, boot_clock::now()));
@@ -503,9 +506,7 @@ controller_message control_server::mark(session_id to, const controller_message&
                    one.is_on_one_node = is_on_one_node_;
                    one.resume = resume_ ? resume_ : order_.points();
                  },
-                 [&](prepare_directive& one) {
-                   one.is_on_one_node = is_on_one_node_ && are_at_one_gate();
-                 },
+                 [&](prepare_directive& one) { one.is_on_one_node = is_on_one_node_ && are_at_one_gate(); },
                  [&](lease_grant& one) { one.outlasts = outlasts_ && one.of == opened_; },
                  [&](quiesce_directive& one) { one.decided = decided(one.of); },
                  [&](stop_directive& one) { one.decided = decided(state_.current_epoch()); },

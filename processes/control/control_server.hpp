@@ -104,7 +104,7 @@ public:
   void lose(peer_id process, session_end how);
   /// Handles the end of a process, as observed by the program that started it.
   void process_ended(std::string_view name, std::int64_t pid, const std::string& how);
-  /// Asks all processes to finish their work and end.
+  /// Asks all processes to finish their work and end, as soon as the order can be closed.
   void stop();
   /// Changes the ranks (controller_state::on_change_asked()). \p answered is called once.
   void change(const rank_change& asked, std::optional<session_id> asker,
@@ -155,8 +155,8 @@ private:
   /// Opens the order, together with those services of other hosts that have answered.
   void finish_opening();
   void close_order(const error& why);
-  /// Returns the order service that decides the order of all ranks in the present epoch; null: it is decided here, or at
-  /// several places.
+  /// Returns the order service that decides the order of all ranks in the present epoch; null: it is decided here, or
+  /// at several places.
   [[nodiscard]] session_table<order_host>::value_type* find_decider();
   /// Returns whether all processes have connected to one gate, as far as is known.
   [[nodiscard]] bool are_at_one_gate() const;
@@ -236,6 +236,7 @@ private:
   bool is_adopting_ = false; ///< A former controller has opened the present epoch.
   bool is_kept_ = false;     ///< Since then a process has joined that keeps this epoch.
   running_time adopting_until_{};
+  bool is_stop_due_ = false; ///< stop() waits for the end of is_adopting_.
   bool is_deciding_ = false;
   control_effects undecided_; ///< Effects that wait for decided().
   std::map<session_id, ring_session> nonces_;

@@ -236,7 +236,8 @@ private:
     running_time due{};             ///< By when it has joined.
   };
 
-  /// A change that was asked for while may_switch(), and begins when the next epoch serves, or if the order is not held.
+  /// A change that was asked for while may_switch(), and begins when the next epoch serves, or if the order is not
+  /// held.
   struct delayed_change {
     change_id id = 0;
     std::optional<session_id> asker{};
@@ -352,8 +353,8 @@ private:
   void dismiss_leavers(control_effects& out) const;
   /// Answers the changes that are done.
   void settle_changes(control_effects& out);
-  /// Returns whether a change may not be given up any more for another one: the order service of a host may have stopped
-  /// deciding.
+  /// Returns whether a change may not be given up any more for another one: the order service of a host may have
+  /// stopped deciding.
   [[nodiscard]] bool may_switch() const noexcept { return is_switching_ || waits_for_order_; }
   void begin_delayed(running_time now, control_effects& out);
   /// Answers that the ranks that are to leave, or were to when the next epoch serves, stay because of \p why.

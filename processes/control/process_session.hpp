@@ -119,9 +119,9 @@ private:
   epoch opened_{};                            ///< The epoch whose order has been opened.
   epoch serves_{};                            ///< The epoch that this rank has formed, until it fails or is to end.
   epoch holds_for_{};                         ///< See hold_wanted; 0 when it has been answered or given up.
-  epoch changes_to_{}; ///< The epoch that it has prepared or holds requests for; 0 when it has begun or was given up.
-  epoch outlasting_{};                        ///< See lease_grant::outlasts.
-  error orphaned_by_{};                       ///< Why it has no controller; errc::none if it has one.
+  epoch changes_to_{};  ///< The epoch that it has prepared or holds requests for; 0 when it has begun or was given up.
+  epoch outlasting_{};  ///< See lease_grant::outlasts.
+  error orphaned_by_{}; ///< Why it has no controller; errc::none if it has one.
   std::optional<failed_report> unreported_{}; ///< The end of the epoch that its present join_request kept.
   std::vector<std::string> early_{};          ///< Batches of epoch_ that arrived before its order was opened.
   epoch_rings rings_;                         ///< Those of the present epoch.

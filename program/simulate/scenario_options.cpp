@@ -65,15 +65,14 @@ void add_scenario_options(CLI::App& command, scenario_options& options) {
 }
 
 scenario scenario_of(const scenario_options& options, std::uint64_t seed) {
-  const auto kinds = options.processes
-                         ? simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds)
-                         : simulation::parse_fault_kinds(options.faults);
+  const auto kinds = options.processes ? simulation::parse_fault_kinds(options.faults, simulation::process_fault_kinds)
+                                       : simulation::parse_fault_kinds(options.faults);
   const auto draw = [&] {
     if (!options.processes) return simulation::draw_scenario(seed, options.ranks, kinds);
     if (options.changes)
       return simulation::draw_changing_scenario(seed, options.ranks, kinds, options.hosts, options.standby);
-    return (options.standby ? simulation::draw_standby_scenario : simulation::draw_process_scenario)(
-        seed, options.ranks, kinds, options.hosts);
+    return (options.standby ? simulation::draw_standby_scenario
+                            : simulation::draw_process_scenario)(seed, options.ranks, kinds, options.hosts);
   };
   scenario made = draw();
   keep(made.requests, options.only_requests);

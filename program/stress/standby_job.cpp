@@ -65,18 +65,15 @@ standby_job::standby_job(launch::launch_plan plan, configuration settings, nanos
                                                          {"TROUPE_CONTROL", plan_.control}};
   const std::string command = command_beside(plan_.request.program);
   for (std::size_t i = 0; i < controllers_.size(); ++i)
-    controllers_[i].what = {
-        .program = command,
-        .arguments = {"controller", "--processes=" + std::to_string(plan_.places.size()),
-                      "--store=etcd://" + std::string{loopback} + ":" + client_port_ + "/world",
-                      "--port=" + std::to_string(ports_[i]), "--policy=shrink", "--rebuilds=100000", "--log=off",
-                      "--suspicion=" + std::to_string(suspicion.count()) + "ns"},
-        .environment = environment,
-        .prefix = "[controller " + std::to_string(i) + "] "};
-  orders_.what = {.program = command,
-                  .arguments = {"order-service"},
-                  .environment = environment,
-                  .prefix = "[order service] "};
+    controllers_[i].what = {.program = command,
+                            .arguments = {"controller", "--processes=" + std::to_string(plan_.places.size()),
+                                          "--store=etcd://" + std::string{loopback} + ":" + client_port_ + "/world",
+                                          "--port=" + std::to_string(ports_[i]), "--policy=shrink", "--rebuilds=100000",
+                                          "--log=off", "--suspicion=" + std::to_string(suspicion.count()) + "ns"},
+                            .environment = environment,
+                            .prefix = "[controller " + std::to_string(i) + "] "};
+  orders_.what = {
+      .program = command, .arguments = {"order-service"}, .environment = environment, .prefix = "[order service] "};
 }
 
 standby_job::~standby_job() = default;

@@ -22,8 +22,8 @@
 namespace troupe::program {
 
 /// Runs the ranks, two of `troupe controller`, one `troupe order-service` and the etcd as processes, and starts each
-/// again when it ends, as a cluster manager does: a rank only if it has failed, or is asked for. Changes are asked for by
-/// a driver.
+/// again when it ends, as a cluster manager does: a rank only if it has failed, or is asked for. Changes are asked for
+/// by a driver.
 class standby_job final : public changing_job {
 public:
   /// \p settings: of a process without a rank. \p folder: for the data of the etcd. \p heard: told of what the driver

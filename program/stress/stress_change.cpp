@@ -497,9 +497,9 @@ void add_stress_change(CLI::App& stress, action& chosen) {
   options->clients.runtime.add_to(*change);
   add_number(*change, "--changes", options->changes, "number of changes", 1, 1'000'000);
   add_time(*change, "--for", options->span, "run for this time, instead of for --changes", "1ms", "525600min");
-  add_number(
-      *change, "--faults", options->faults,
-      "percent of the changes that a fault goes with: a process is killed or stopped, or the controller ended", 0, 100);
+  add_number(*change, "--faults", options->faults,
+             "percent of the changes that a fault goes with: a process is killed or stopped, or the controller ended",
+             0, 100);
   change->add_flag("--standby", options->standby,
                    "two controllers, of which an etcd that this command starts elects one, and an order service; the "
                    "etcd is ended, too");

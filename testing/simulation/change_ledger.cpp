@@ -130,7 +130,8 @@ void change_ledger::quiesces(const world_processes& now, bool can_plan) {
   was_quiesced_ = true;
   const auto next_ranks = std::ranges::count_if(now, [](const auto& one) { return one.place && !one.is_leaving; });
   const bool has_one_order = !of_.processes->has_services || host_count(of_) == 1;
-  if (can_plan && has_one_order && count_ranks(before_) > 1 && next_ranks > 1 && dropped_ < most_given_up && is_undisturbed())
+  if (can_plan && has_one_order && count_ranks(before_) > 1 && next_ranks > 1 && dropped_ < most_given_up &&
+      is_undisturbed())
     to_.wrong("the world is quiesced in epoch " + to_string(latest_) + ", although it can change as planned");
 }
 

@@ -342,8 +342,7 @@ void draw_departures(prng& chance, scenario& made, const std::vector<fault_kind>
   std::vector<fault_kind> own;
   std::ranges::copy_if(kinds, std::back_inserter(own), [&](fault_kind one) {
     return one == fault_kind::killed_process || one == fault_kind::cut_link || one == fault_kind::ended_actor ||
-           one == fault_kind::partition ||
-           (one == fault_kind::killed_service && made.processes->has_standby) ||
+           one == fault_kind::partition || (one == fault_kind::killed_service && made.processes->has_standby) ||
            (one == fault_kind::lost_controller && made.processes->orphans == orphan_policy::rejoin);
   });
   if (own.empty() || chance.one_in(3)) return;

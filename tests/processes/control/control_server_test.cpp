@@ -252,10 +252,11 @@ TEST_CASE("the order of a planned change is held, and goes on, where the order s
   at.hear(service, 0, service_on("h9"));
   const session_id host = at.last_session;
   const auto enter = [&](peer_id from, int place, bool spare) {
-    join_request asked{.who = {.name = std::to_string(static_cast<int>(from)), .host = "h9", .pid = static_cast<int>(from)},
-                       .place = place,
-                       .spare = spare,
-                       .nonce = ring_session{{100 + static_cast<std::uint64_t>(from), 0}}};
+    join_request asked{
+        .who = {.name = std::to_string(static_cast<int>(from)), .host = "h9", .pid = static_cast<int>(from)},
+        .place = place,
+        .spare = spare,
+        .nonce = ring_session{{100 + static_cast<std::uint64_t>(from), 0}}};
     asked.facts = {{std::string{fact_of_planned_changes}, "yes"}};
     at.hear(from, 0, std::move(asked));
     all[from] = at.last_session;

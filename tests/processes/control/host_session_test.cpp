@@ -314,8 +314,9 @@ TEST_CASE("a host's service that goes on under another controller numbers what i
   }
 }
 
-TEST_CASE("a host's service holds the order of the epoch that it serves, and goes on in the next with all ranks or none",
-          "[control][planned]") {
+TEST_CASE(
+    "a host's service holds the order of the epoch that it serves, and goes on in the next with all ranks or none",
+    "[control][planned]") {
   host_scene at;
   at.join(with_successors());
   for (const std::uint64_t nonce : {1U, 2U, 3U}) at.knock(nonce);
@@ -352,8 +353,9 @@ TEST_CASE("a host's service holds the order of the epoch that it serves, and goe
   }
 }
 
-TEST_CASE("a host's service that has held its order ends it with the controller, because the next one knows of no change",
-          "[control][planned][takeover]") {
+TEST_CASE(
+    "a host's service that has held its order ends it with the controller, because the next one knows of no change",
+    "[control][planned][takeover]") {
   host_scene at;
   at.join(with_successors());
   at.knock(1);

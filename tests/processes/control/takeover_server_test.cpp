@@ -141,24 +141,35 @@ TEST_CASE("a successor goes on with the ranks and the order service that return"
   CHECK(at.told<failure_directive>(first)[0].why.rank == rank{1});
 }
 
-TEST_CASE("the ranks do not change before the order service of an epoch that was taken over has joined",
+TEST_CASE("ranks neither change nor stop before the order service of an epoch that was taken over has joined",
           "[control][takeover][planned]") {
   server_scene at{serving_record()};
   at.server.decided();
   at.join(first, 0, epoch{5});
   at.join(second, 1, epoch{5});
-  at.say(second, change_request{1, {.kind = rank_change_kind::leave}});
+  const bool stops = GENERATE(false, true);
+  if (stops)
+    at.server.stop();
+  else
+    at.say(second, change_request{1, {.kind = rank_change_kind::leave}});
   at.server.tick();
   CHECK(at.told<quiesce_directive>(first).empty()); // nobody could close the order behind what it has decided
+  CHECK(at.told<stop_directive>(first).empty());
   at.attach_host(host);
   at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{0}, rank{1}}});
   at.server.tick();
-  REQUIRE(at.told<quiesce_directive>(first).size() == 1);
-  CHECK(at.told<quiesce_directive>(first).front().decided == 1);
+  if (stops) at.server.decided();
   error why;
   const auto told = at.told<order_batch>(host);
   REQUIRE_FALSE(told.empty());
-  CHECK(decode_host_frame(told.back().bytes, 2, why).closed.code == errc::rebuilding);
+  CHECK(decode_host_frame(told.back().bytes, 2, why).closed.code == (stops ? errc::stopping : errc::rebuilding));
+  if (stops) {
+    REQUIRE(at.told<stop_directive>(first).size() == 1);
+    CHECK(at.told<stop_directive>(first).front().decided == 1);
+  } else {
+    REQUIRE(at.told<quiesce_directive>(first).size() == 1);
+    CHECK(at.told<quiesce_directive>(first).front().decided == 1);
+  }
 }
 
 TEST_CASE("a successor takes no order over from a service that has not all ranks, or another epoch",
