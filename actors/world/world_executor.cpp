@@ -58,6 +58,9 @@ world_executor::world_executor(world_plan plan, std::vector<std::shared_ptr<coll
     shell_{shell},
     places_{std::move(states), shell},
     now_{.order = no_order()},
+    prepared_{{plan_, state_, now_, mail_, *this}, number_, spares_},
+    hand_over_{{plan_, state_, now_, mail_, *this}},
+    faults_{{plan_, state_, now_, mail_, *this}, number_},
     restored_{{plan_, state_, now_, mail_, *this}},
     maintenance_{{plan_, state_, now_, mail_, *this}},
     registered_{{plan_, state_, now_, mail_, *this}, maintenance_, restored_},
@@ -93,9 +96,9 @@ void world_executor::on(world_note note) {
 }
 
 void world_executor::on_report(rank_report& one) {
-  if (on_prepared(one)) return;
+  if (prepared_.on_report(one)) return;
   if (one.what == rank_report::kind::late) return announce_late(one);
-  if (one.failure) one.failure = take_report(one.epoch, std::move(one.failure));
+  if (one.failure) one.failure = faults_.take(one.epoch, std::move(one.failure));
   switch (one.what) {
     case rank_report::kind::late:
     case rank_report::kind::prepared: break;
@@ -103,12 +106,14 @@ void world_executor::on_report(rank_report& one) {
       if (one.epoch == state_.current_epoch()) tell(held_report{one.epoch});
       break;
     case rank_report::kind::handed_over: return end_hand_over();
-    case rank_report::kind::formed: return carry_out(state_.on_formed(one.epoch, one.failure, blamed_for(one.failure)));
-    case rank_report::kind::faulted: return carry_out(state_.on_fault(one.epoch, one.failure, blamed_for(one.failure)));
+    case rank_report::kind::formed:
+      return carry_out(state_.on_formed(one.epoch, one.failure, faults_.blamed_for(one.failure)));
+    case rank_report::kind::faulted:
+      return carry_out(state_.on_fault(one.epoch, one.failure, faults_.blamed_for(one.failure)));
     case rank_report::kind::drained: return carry_out(state_.on_drained(one.epoch, one.failure));
     case rank_report::kind::released: return carry_out(state_.on_released(one.epoch, one.failure));
     case rank_report::kind::maintained:
-      return carry_out(state_.on_maintained(one.epoch, one.failure, blamed_for(one.failure)));
+      return carry_out(state_.on_maintained(one.epoch, one.failure, faults_.blamed_for(one.failure)));
   }
 }
 
@@ -119,12 +124,12 @@ void world_executor::on_rank_ended(std::size_t place, const std::string& reason)
   error why{.code = errc::abandoned,
             .text = "the collective actor of rank " + to_string(self) + " has ended: " + reason,
             .rank = self};
-  why = take_report(state_.current_epoch(), std::move(why));
-  carry_out(state_.on_fault(state_.current_epoch(), why, blamed_for(why)));
+  why = faults_.take(state_.current_epoch(), std::move(why));
+  carry_out(state_.on_fault(state_.current_epoch(), why, faults_.blamed_for(why)));
 }
 
 void world_executor::stop() {
-  drop_prepared();
+  prepared_.drop();
   maintenance_.end_suspension();
   carry_out(state_.on_stop());
   // The world still serves if maintenance waits for its turn, which does not come any more if the controller stops it.
@@ -138,7 +143,7 @@ void world_executor::kill(const error& why) {
   last.recovery = nullptr;
   plan_.status->set(last); // first, as in close_gates()
   maintenance_.drop(why);
-  drop_prepared();
+  prepared_.drop();
   for (auto& one : std::exchange(retired_, {})) now_.pipelines.push_back(std::move(one));
   for (const auto& one : now_.pipelines) one->fail(why);
   abort();
@@ -154,7 +159,7 @@ void world_executor::let_go() {
   plan_.services.poller->detach(*plan_.pending);
   gate_->close();
   now_.pipelines.clear();
-  entrance_ = nullptr;
+  hand_over_.clear();
   failed_.clear();
   registered_.clear();
   contexts_ = nullptr;
@@ -181,7 +186,7 @@ void world_executor::follow(const controller_directive& from) {
                              return world_effects{};
                            },
                            [this](const failure_directive& directive) {
-                             if (directive.why) take_report(directive.of, directive.why, true);
+                             if (directive.why) faults_.take(directive.of, directive.why, true);
                              const world_event now = state_.event();
                              // A world that leaves would otherwise wait for a confirmation that will not arrive.
                              if (now.phase == world_phase::stopping && directive.of == now.epoch)
@@ -194,7 +199,7 @@ void world_executor::follow(const controller_directive& from) {
                              return effects;
                            },
                            [this](const prepare_directive& directive) {
-                             prepare(directive);
+                             prepared_.prepare(directive);
                              return world_effects{};
                            },
                            [this](const hold_directive& directive) {
@@ -202,7 +207,7 @@ void world_executor::follow(const controller_directive& from) {
                              return world_effects{};
                            },
                            [this](const drop_directive& directive) {
-                             if (prepared_ && prepared_->formed_in() == directive.of) drop_prepared();
+                             prepared_.drop(directive.of);
                              if (!state_.is_held()) now_.order->resume();
                              return world_effects{};
                            },
@@ -230,7 +235,7 @@ void world_executor::carry_out(const world_effects& effects) {
                    },
                    [this](const world_effect::close_gates& what) { close_gates(what.reason); },
                    [this](const world_effect::fail& what) {
-                     drop_prepared();
+                     prepared_.drop();
                      for (const auto& one : now_.pipelines) one->fail(what.reason);
                      close_order(what.reason);
                      maintenance_.drop_restorations();
@@ -271,10 +276,10 @@ void world_executor::tell(member_report what) const {
   plan_.to_controller->tell(std::move(what));
 }
 
-void world_executor::close_order(const error& reason) {
-  if (const auto held = std::exchange(held_order_, nullptr)) static_cast<void>(held->close(reason));
+std::shared_ptr<latch> world_executor::close_order(const error& reason) {
+  hand_over_.refuse(reason);
   const bool for_good = state_.event().phase != world_phase::rebuilding;
-  closed_ = now_.order->close(reason, for_good);
+  return now_.order->close(reason, for_good);
 }
 
 void world_executor::close_gates(const error& reason) {
@@ -292,21 +297,19 @@ void world_executor::abort() {
 }
 
 void world_executor::drain() {
-  if (state_.is_held())
-    closed_ = nullptr; // nothing more is released
-  else if (!is_order_over_ && state_.event().phase == world_phase::stopping)
-    closed_ = now_.order->leave(unasked_error());
-  else
-    close_order(unasked_error());
-  on_every_rank(
-      "the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
-      [limit = plan_.deadlines.drain, closed = closed_, quiet = std::exchange(quiet_, nullptr)](rank_pipeline& one) {
-        if (closed) closed->wait(); // by then all released operations have been passed on
-        if (quiet) quiet->wait();
-        if (!one.drain(limit))
-          throw exception{errc::deadline_exceeded,
-                          "work was still in flight at the world's deadline to drain (deadlines.drain)"};
-      });
+  std::shared_ptr<latch> closed; // null while requests are held: nothing more is released
+  if (!state_.is_held()) {
+    const bool leaves = !is_order_over_ && state_.event().phase == world_phase::stopping;
+    closed = leaves ? now_.order->leave(unasked_error()) : close_order(unasked_error());
+  }
+  on_every_rank("the drain", 2 * plan_.deadlines.drain, rank_report::kind::drained,
+                [limit = plan_.deadlines.drain, closed, quiet = std::exchange(quiet_, nullptr)](rank_pipeline& one) {
+                  if (closed) closed->wait(); // by then all released operations have been passed on
+                  if (quiet) quiet->wait();
+                  if (!one.drain(limit))
+                    throw exception{errc::deadline_exceeded,
+                                    "work was still in flight at the world's deadline to drain (deadlines.drain)"};
+                });
 }
 
 void world_executor::on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
@@ -339,33 +342,23 @@ void world_executor::retire() {
   retired_.insert(retired_.end(), now_.pipelines.begin(), now_.pipelines.end());
   failed_ = std::exchange(now_.pipelines, {});
   if (state_.is_held()) {
-    held_order_ = now_.order;
+    hand_over_.keep(now_.order);
     maintenance_.drop_restorations();
     shell_.epoch_ended(state_.event().reason, false);
   }
   now_.order = no_order();
 }
 
-error world_executor::take_report(epoch of, error why, bool is_verdict) {
-  if (of != state_.current_epoch() || reported_ >= of) return why;
-  reported_ = of;
-  report_ =
-      take_fault_report({why, number_, of, plan_.world_size, is_verdict}, now_.pipelines, plan_.services.time->now());
-  // A controller compares what the ranks have noticed.
-  return plan_.to_controller ? why : fault_of(*report_);
-}
-
 void world_executor::announce_late(const rank_report& one) {
   if (one.epoch != state_.current_epoch()) return;
   world_event now = state_.event();
-  now.report = take_fault_report({one.failure, number_, one.epoch, plan_.world_size}, now_.pipelines,
-                                 plan_.services.time->now());
+  now.report = faults_.late(one.failure);
   announce(std::move(now));
 }
 
 void world_executor::announce(world_event event) {
   complete(event);
-  if (event.reason) event.report = std::exchange(report_, nullptr);
+  if (event.reason) event.report = faults_.detach();
   plan_.status->publish(event);
 }
 
@@ -389,17 +382,17 @@ void world_executor::form(const world_effect::form& how) {
   if (plan_.to_controller)
     if (auto made = plan_.to_controller->take_communicator()) plan_.formed = {std::move(made)};
   try {
-    if (prepared_ && prepared_->formed_in() == now && is_prepared_) {
-      now_.pipelines.push_back(std::exchange(prepared_, nullptr));
+    if (auto prepared = prepared_.take(now)) {
+      now_.pipelines.push_back(std::move(prepared));
       now_.pipelines.back()->record_commits(commits_.record);
       const auto register_again = registered_.registration_while_forming();
       on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, register_again);
       return;
     }
-    drop_prepared();
     auto made = plan_.formed.empty() ? make_communicators(how) : plan_.formed;
     for (std::size_t i = 0; i < plan_.locals.size(); ++i) {
-      now_.pipelines.push_back(create_pipeline(std::move(made[i]), i, now));
+      now_.pipelines.push_back(
+          create_pipeline({plan_, state_, now_, mail_, *this}, number_, std::move(made[i]), i, now));
       now_.pipelines.back()->record_commits(commits_.record);
     }
   } catch (...) {
@@ -407,62 +400,6 @@ void world_executor::form(const world_effect::form& how) {
   }
   on_every_rank("the forming", plan_.deadlines.form, rank_report::kind::formed, forming(how));
   plan_.formed.clear(); // the next epoch has others
-}
-
-std::shared_ptr<rank_pipeline> world_executor::create_pipeline(std::shared_ptr<communicator> peers, std::size_t index,
-                                                               epoch of) {
-  const rank self = peers->self();
-  auto made = rank_pipeline::create(plan_.services, std::move(peers), plan_.locals[index].launch_thread, of,
-                                    [mail = mail_, self, of](error why) {
-                                      mail->post(rank_report{rank_report::kind::faulted, self, of, std::move(why)});
-                                    });
-  made->belongs_to(number_);
-  made->on_late([mail = mail_, self, of](error why) {
-    mail->post(rank_report{rank_report::kind::late, self, of, std::move(why)});
-  });
-  return made;
-}
-
-void world_executor::prepare(const prepare_directive& directive) {
-  drop_prepared();
-  if (directive.of <= state_.current_epoch() || state_.event().phase == world_phase::stopping) return;
-  try {
-    prepared_ = create_pipeline(
-        plan_.backend->create(directive.id, directive.self, directive.world_size, plan_.locals.front().where), 0,
-        directive.of);
-  } catch (...) {
-    return plan_.to_controller->tell(failed_report{.of = directive.of, .why = current_error()});
-  }
-  is_prepared_ = false;
-  on_each({prepared_}, "the preparation", plan_.deadlines.form, rank_report::kind::prepared,
-          [all = spares_](rank_pipeline& one) {
-            all.give_back(one); // the device makes no streams while operations wait for their peers
-            one.init();
-          });
-}
-
-bool world_executor::on_prepared(const rank_report& one) {
-  const bool is_it = prepared_ && one.epoch == prepared_->formed_in() && one.epoch != state_.current_epoch();
-  if (!is_it) return one.what == rank_report::kind::prepared; // of one that was dropped
-  if (one.failure) {
-    plan_.to_controller->tell(failed_report{
-        .of = one.epoch, .why = one.failure, .blamed = culprits_of(one.failure, nullptr, fault_time::forming)});
-    drop_prepared();
-  } else if (one.what == rank_report::kind::prepared) {
-    is_prepared_ = true;
-    plan_.to_controller->tell(formed_report{one.epoch});
-  }
-  return true;
-}
-
-void world_executor::drop_prepared() {
-  const auto gone = std::exchange(prepared_, nullptr);
-  if (!gone) return;
-  gone->fail({.code = errc::rebuilding, .text = "the epoch that was prepared does not begin"});
-  on_each({gone}, "the abort", plan_.deadlines.abort, rank_report::kind::prepared, [all = spares_](rank_pipeline& one) {
-    one.abort();
-    all.keep(one);
-  });
 }
 
 void world_executor::hold() {
@@ -494,7 +431,7 @@ rank_work world_executor::forming(const world_effect::form& how) {
 void world_executor::adopt(bool continues) {
   registered_.formed();
   now_.order = open_order();
-  const auto held = std::exchange(held_order_, nullptr);
+  const auto held = hand_over_.take();
   now_.order->set_registered(registered_.pools());
   plans_.capture_again();
   if (plan_.ordering == ordering::agreed) { // else processes do not agree on a place for it
@@ -530,22 +467,10 @@ void world_executor::adopt(bool continues) {
     const auto next = std::exchange(now_.order, held);
     publish();
     now_.order = next;
-    held->hand_over(
-        now_.order, now_.pipelines.front()->self(),
-        [one = now_.pipelines.front()](const operation& what) {
-          const rank_context at = one->context();
-          error objection = validate(what, at);
-          return objection ? objection : check_transfers_to_self({&what, 1}, at.self);
-        },
-        why,
-        [mail = mail_, self = now_.pipelines.front()->self(), of = state_.current_epoch()] {
-          mail->post(rank_report{rank_report::kind::handed_over, self, of, {}});
-        });
-    ++handing_over_;
-    if (!entrance_) entrance_ = held;
+    hand_over_.begin(held, why);
     for (const auto& one : retired_) one->fail(why); // they are idle
   }
-  open_places(passes_on ? entrance_ : now_.order);
+  open_places(passes_on ? hand_over_.entrance() : now_.order);
   now_.order->serve(services_of({plan_, state_, now_, mail_, *this}, places_.front(), plans_.directory()));
 }
 
@@ -557,10 +482,8 @@ void world_executor::open_places(const std::shared_ptr<world_order>& through) {
 }
 
 void world_executor::end_hand_over() {
-  if (--handing_over_ > 0) return;
-  entrance_ = nullptr;
-  // Otherwise a later epoch opens them.
-  if (state_.event().phase == world_phase::ready) open_places(now_.order);
+  // Otherwise a later epoch opens the places.
+  if (hand_over_.on_end() && state_.event().phase == world_phase::ready) open_places(now_.order);
 }
 
 std::shared_ptr<world_order> world_executor::open_order() {
@@ -609,17 +532,6 @@ void world_executor::complete(world_event& event) const {
   if (event.phase == world_phase::ready) event.restored = restored_.latest();
   if (event.phase == world_phase::ready && !now_.pipelines.empty())
     event.one_shot = now_.pipelines.front()->peers().one_shot();
-}
-
-std::vector<rank> world_executor::blamed_for(const error& why) const {
-  if (!plan_.to_controller && plan_.recovery.policy != recovery_policy::shrink) return {};
-  fault_time when = fault_time::serving;
-  if (state_.is_forming()) {
-    const recovery_rung how = state_.rung();
-    when = how == recovery_rung::shrink || how == recovery_rung::revoke ? fault_time::forming_of_failed
-                                                                        : fault_time::forming;
-  }
-  return culprits_of(why, report_.get(), when);
 }
 
 void world_executor::lose(const world_effect::lose& what) {

@@ -6,8 +6,11 @@
 #include <troupe/actors/rank/collective_state.hpp>
 #include <troupe/actors/world/executor/captured_plans.hpp>
 #include <troupe/actors/world/executor/executor_context.hpp>
+#include <troupe/actors/world/executor/fault_reporter.hpp>
 #include <troupe/actors/world/executor/forming.hpp>
 #include <troupe/actors/world/executor/local_ranks.hpp>
+#include <troupe/actors/world/executor/order_hand_over.hpp>
+#include <troupe/actors/world/executor/prepared_epoch.hpp>
 #include <troupe/actors/world/executor/rank_places.hpp>
 #include <troupe/actors/world/executor/registered_memory.hpp>
 #include <troupe/actors/world/executor/restored_parts.hpp>
@@ -19,7 +22,6 @@
 #include <troupe/actors/world/world_shell.hpp>
 #include <troupe/actors/world/world_state.hpp>
 #include <troupe/collectives/order/world_order.hpp>
-#include <troupe/collectives/pipeline/fault_report.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/completion/poller/latch.hpp>
 
@@ -33,8 +35,9 @@
 
 namespace troupe {
 
-/// Passes events to world_state and executes the returned effects. Work that may block runs in helpers (BLK-1). Three
-/// parts own what lives longer than an epoch: world_maintenance, registered_memory and captured_plans.
+/// Passes events to world_state and executes the returned effects. Work that may block runs in helpers (BLK-1). Parts
+/// own what lives longer than an epoch: world_maintenance, registered_memory and captured_plans; what a planned change
+/// needs between two epochs: prepared_epoch and order_hand_over; and what is known of a fault: fault_reporter.
 /// Threads: gate() from any; all other calls one at a time.
 class world_executor : private executor_port {
 public:
@@ -96,7 +99,7 @@ private:
   void publish() override;
   void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report, const rank_work& work) override;
   void on_each(const pipelines& all, const char* doing, nanoseconds deadline, rank_report::kind report,
-               const rank_work& work);
+               const rank_work& work) override;
   /// Posts \p report for the local ranks whose pipelines could not be created, because they have no work to report on.
   void report_for_uncreated(rank_report::kind report);
 
@@ -105,28 +108,19 @@ private:
   /// Applies the process's rank and id for the epoch that is to form.
   void take_rank(const formation_directive& directive);
   void form(const world_effect::form& how);
-  /// Creates a pipeline and, in a helper, its communicator for the next epoch beside the serving one.
-  void prepare(const prepare_directive& directive);
-  /// Handles a report of the prepared pipeline. Returns whether it was one.
-  [[nodiscard]] bool on_prepared(const rank_report& one);
-  /// Aborts the prepared pipeline, if any, in a helper.
-  void drop_prepared();
   void hold();
-  [[nodiscard]] std::shared_ptr<rank_pipeline> create_pipeline(std::shared_ptr<communicator> peers, std::size_t index,
-                                                               epoch of);
   [[nodiscard]] rank_work forming(const world_effect::form& how);
   [[nodiscard]] std::vector<std::shared_ptr<communicator>> make_communicators(const world_effect::form& how);
   /// Removes \p what.ranks, given by their present numbers, from the next epoch.
   void lose(const world_effect::lose& what);
-  /// Returns the ranks that recovery_policy::shrink excludes after \p why.
-  [[nodiscard]] std::vector<rank> blamed_for(const error& why) const;
   void adopt(bool continues);
   /// Makes the ranks' actors admit requests to the present pipelines, which they ask of \p through.
   void open_places(const std::shared_ptr<world_order>& through);
   /// Handles that an order of a former epoch has passed on what it held: clients ask the present one.
   void end_hand_over();
   [[nodiscard]] std::shared_ptr<world_order> open_order();
-  void close_order(const error& reason);
+  /// Returns a latch that opens when the order releases no more operations; null if nothing needs to be waited for.
+  std::shared_ptr<latch> close_order(const error& reason);
   void close_gates(const error& reason);
   void abort();
   void drain();
@@ -135,9 +129,6 @@ private:
   void announce(world_event event);
   /// Adds the fields that world_state does not know.
   void complete(world_event& event) const;
-  /// Takes a fault report at the first failure of an epoch, before the pipelines are marked as failed. Returns \p why
-  /// with the suspects (fault_of()). \p is_verdict: see fault_report.
-  error take_report(epoch of, error why, bool is_verdict = false);
   /// Announces that a request's deadline has passed. This alone is not a fault.
   void announce_late(const rank_report& one);
 
@@ -159,24 +150,17 @@ private:
   spare_reserve spares_; ///< Empty if the world never forms beside hanging operations.
   std::shared_ptr<const std::vector<rank_context>> contexts_;
   formed_epoch now_;
-  pipelines failed_;                          ///< The pipelines of retired_ that were retired last.
-  std::shared_ptr<rank_pipeline> prepared_;   ///< For a later epoch; null if none is prepared.
-  bool is_prepared_ = false;                  ///< Whether its communicator has formed.
-  std::shared_ptr<world_order> held_order_{}; ///< That of the drained epoch, with the requests that are held.
-  /// The first of the orders that still pass on what they held: clients ask it, so that no request overtakes another of
-  /// its client.
-  std::shared_ptr<world_order> entrance_{};
-  int handing_over_ = 0; ///< Number of those orders.
-  pipelines retired_;    ///< Pipelines of failed epochs whose abort has not been started.
+  pipelines failed_;  ///< The pipelines of retired_ that were retired last.
+  pipelines retired_; ///< Pipelines of failed epochs whose abort has not been started.
   bool has_newcomers_ = false;
   commit_sources commits_;
-  bool is_order_over_ = false;                 ///< Whether the controller has closed the order to stop the world.
-  std::shared_ptr<latch> closed_;              ///< Opens when the order releases no more operations. May be null.
-  std::shared_ptr<latch> quiet_;               ///< Opens when the sub-worlds are idle. May be null.
-  std::shared_ptr<const fault_report> report_; ///< Attached to the next event that has a reason.
-  epoch reported_{0};                          ///< The latest epoch for which a report was taken.
-  epoch first_{};                              ///< The epoch in which it was ready first; 0: not yet.
-  restored_parts restored_;                    ///< Since the last fault.
+  bool is_order_over_ = false;   ///< Whether the controller has closed the order to stop the world.
+  std::shared_ptr<latch> quiet_; ///< Opens when the sub-worlds are idle. May be null.
+  epoch first_{};                ///< The epoch in which it was ready first; 0: not yet.
+  prepared_epoch prepared_;
+  order_hand_over hand_over_;
+  fault_reporter faults_;
+  restored_parts restored_; ///< Since the last fault.
   world_maintenance maintenance_;
   registered_memory registered_;
   captured_plans plans_;

@@ -13,23 +13,18 @@ namespace troupe {
 
 world_state::world_state(int world_size, std::vector<rank> local_ranks, std::optional<recovery_terms> recovery,
                          std::shared_ptr<const clock> time, std::uint64_t seed)
-  : world_size_{world_size},
-    began_with_{world_size},
-    local_ranks_{std::move(local_ranks)},
-    origins_{local_ranks_},
-    time_{std::move(time)},
-    guided_{!recovery} {
+  : ranks_{world_size, std::move(local_ranks)}, time_{std::move(time)}, guided_{!recovery} {
   if (recovery) recovery_.emplace(*recovery, seed);
 }
 
 world_event world_state::event() const {
   return {.phase = phase_,
           .epoch = epoch_,
-          .world_size = world_size_,
-          .local_ranks = local_ranks_,
+          .world_size = ranks_.world_size(),
+          .local_ranks = ranks_.local(),
           .reason = reason_,
-          .origins = origins_,
-          .lost = lost_,
+          .origins = ranks_.origins(),
+          .lost = ranks_.lost(),
           .recovery = phase_ == world_phase::ready || phase_ == world_phase::failed ? attempts_.history : nullptr};
 }
 
@@ -224,27 +219,16 @@ world_effects world_state::fail(error reason, std::vector<rank> blamed) {
   else
     attempts_.began = time_->now();
   const recovery_step step = recovery_->on_fault(
-      {.why = reason, .world_size = world_size_, .blamed = std::move(blamed)}, including_pauses(time_->now()));
+      {.why = reason, .world_size = ranks_.world_size(), .blamed = std::move(blamed)}, including_pauses(time_->now()));
   if (step.rung == recovery_rung::give_up) return fail_closed(step.why);
   return rebuild(std::move(reason), step);
 }
 
 world_effect::lose world_state::lose(const std::vector<rank>& ranks) {
-  std::vector<rank> stay;
-  for (std::size_t i = 0; i < local_ranks_.size(); ++i) {
-    if (std::ranges::find(ranks, local_ranks_[i]) == ranks.end()) {
-      stay.push_back(origins_[i]);
-      continue;
-    }
-    lost_.push_back({origins_[i], epoch_});
-  }
-  origins_ = std::move(stay);
-  world_size_ = static_cast<int>(origins_.size());
-  local_ranks_.clear();
-  for (int i = 0; i < world_size_; ++i) local_ranks_.emplace_back(i);
+  ranks_.lose(ranks, epoch_);
   return {ranks,
           {.code = errc::rank_lost,
-           .text = "this rank has left its world, which continues with " + std::to_string(world_size_) +
+           .text = "this rank has left its world, which continues with " + std::to_string(ranks_.world_size()) +
                    " ranks from epoch " + to_string(epoch_.next()) + " on: ask one of those (world_event::origins); " +
                    "it left because of " + describe_reason(reason_),
            .epoch = epoch_.next()}};
@@ -258,7 +242,7 @@ world_effects world_state::rebuild(error reason, const recovery_step& step) {
   world_effects effects{world_effect::close_gates{refusal}, world_effect::fail{reason_},
                         world_effect::announce{event()}, world_effect::retire{}};
   retired_.up_to = epoch_;
-  retired_.count += local_ranks_.size();
+  retired_.count += ranks_.local_count();
   rung_ = step.rung;
   without_ = step.without;
   if (!step.without.empty()) effects.emplace_back(lose(step.without));
@@ -339,9 +323,9 @@ error world_state::phase_objection() const {
 world_admission world_state::admission() const {
   return {.refusal = phase_objection(),
           .epoch = epoch_,
-          .world_size = world_size_,
-          .local_count = local_ranks_.size(),
-          .began_with = began_with_,
+          .world_size = ranks_.world_size(),
+          .local_count = ranks_.local_count(),
+          .began_with = ranks_.began_with(),
           .since = since_};
 }
 
@@ -375,9 +359,7 @@ world_effects world_state::on_formation(const formation_directive& directive) {
   const bool is_first = epoch_ == epoch{0};
   if (phase_ != world_phase::rebuilding && !is_first) effects = await_controller(directive.reason);
   epoch_ = directive.of;
-  world_size_ = directive.world_size;
-  local_ranks_ = {directive.self};
-  if (is_first) origins_ = local_ranks_;
+  ranks_.renumber(directive.world_size, directive.self, is_first);
   phase_ = world_phase::forming;
   expect_reports();
   if (!held_) effects.emplace_back(world_effect::announce{event()}); // else clients are not concerned
@@ -417,7 +399,7 @@ world_effects world_state::on_quiesce(const quiesce_directive& directive) {
 world_effects world_state::on_quiet() {
   quiescing_ = false;
   retired_.up_to = epoch_;
-  retired_.count += local_ranks_.size();
+  retired_.count += ranks_.local_count();
   rung_ = recovery_rung::form_beside;
   retired_.unaborted = true;
   if (held_) return {world_effect::retire{}, world_effect::tell{drained_report{.of = epoch_}}};

@@ -4,6 +4,7 @@
 #include <troupe/actors/world/controller_directives.hpp>
 #include <troupe/actors/world/recovery/world_recovery.hpp>
 #include <troupe/actors/world/world_event.hpp>
+#include <troupe/actors/world/world_ranks.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/completion/poller/clock.hpp>
 
@@ -175,7 +176,7 @@ private:
   [[nodiscard]] error phase_objection() const;
   /// Counts one rank's report. Returns true for the last one.
   [[nodiscard]] bool last_report() noexcept;
-  void expect_reports() noexcept { outstanding_ = local_ranks_.size(); }
+  void expect_reports() noexcept { outstanding_ = ranks_.local_count(); }
 
   /// The pipelines of failed epochs.
   struct retired_pipelines {
@@ -191,11 +192,7 @@ private:
     std::shared_ptr<const std::vector<recovery_try>> history{};
   };
 
-  int world_size_;
-  const int began_with_;
-  std::vector<rank> local_ranks_;
-  std::vector<rank> origins_; ///< Numbers in the first epoch, in the order of local_ranks_.
-  std::vector<lost_rank> lost_;
+  world_ranks ranks_;
   world_phase phase_ = world_phase::forming;
   epoch epoch_{0};
   error reason_;

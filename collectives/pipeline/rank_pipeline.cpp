@@ -70,7 +70,7 @@ rank_pipeline::~rank_pipeline() {
   // abort failed or there was none, no other code ends them.
   static_cast<void>(mark_->set(
       {.code = errc::abandoned, .text = "the rank was released before the request had an outcome", .rank = self()}));
-  fail_late_answers();
+  late_answers_.fail(mark_->why());
   track_->release_quarantine();
   services_.poller->let_go(*track_);
 }
@@ -146,14 +146,14 @@ bool rank_pipeline::fail(error why) {
   const bool first = mark_->set(std::move(why));
   if (first) peers_->interrupt();
   services_.poller->notify();
-  fail_late_answers();
+  late_answers_.fail(mark_->why());
   return first;
 }
 
 pipeline_progress rank_pipeline::progress() const {
-  const auto launching = launching_since_.load(std::memory_order_acquire);
+  const auto launching = backlog_.launching_since();
   pipeline_progress seen = progress_->read(track_->running_since());
-  if (launching != 0) seen.launching_since = time_point{nanoseconds{launching}};
+  if (launching) seen.launching_since = launching;
   return seen;
 }
 
@@ -403,7 +403,7 @@ void rank_pipeline::send(std::shared_ptr<pipeline_job> work) {
   const auto launch_thread = launcher_.lock();
   if (!launch_thread)
     return work->refuse_launch(error{.code = errc::stopping, .text = "the runtime has ended", .rank = self()});
-  submitted_.store(submitted_.load(std::memory_order_relaxed) + 1);
+  backlog_.note_sent();
   work->by_ = shared_from_this();
   launch_thread->post(std::move(work));
 }
@@ -462,13 +462,8 @@ void pipeline_call::launch(rank_pipeline& by) noexcept {
   by.launch(*this);
 }
 
-void rank_pipeline::begin_launch(time_point now) noexcept {
-  launching_since_.store(now.time_since_epoch().count(), std::memory_order_release);
-}
-
 void rank_pipeline::end_launch() {
-  launching_since_.store(0, std::memory_order_release);
-  launched_.store(launched_.load(std::memory_order_relaxed) + 1);
+  backlog_.end();
   if (hooks_.after_launch) hooks_.after_launch();
 }
 
@@ -482,7 +477,7 @@ bool rank_pipeline::may_launch() {
 
 bool rank_pipeline::may_answer() const noexcept {
   return !services_.lease ||
-         (unmade_answers_.load() == 0 && services_.lease->check(epoch_) == serving_lease::standing::held);
+         (late_answers_.all_given() && services_.lease->check(epoch_) == serving_lease::standing::held);
 }
 
 error rank_pipeline::await_lease() const {
@@ -490,37 +485,13 @@ error rank_pipeline::await_lease() const {
                                                                                              : services_.lease->why();
 }
 
-// The launcher may be in a call that does not return, or end without the work that waits for it. Therefore the answers
-// are kept here, as requests are kept in the track.
-void rank_pipeline::answer_late(std::function<void(const error& why)> answer) {
-  unmade_answers_.fetch_add(1);
-  {
-    const std::lock_guard lock{mutex_};
-    late_answers_.push_back(std::move(answer));
-  }
-  if (failed()) return fail_late_answers();
+void rank_pipeline::answer_late(late_answers::answer answer) {
+  late_answers_.add(std::move(answer));
+  if (failed()) return late_answers_.fail(mark_->why());
   sequence([](rank_pipeline& by) {
     if (by.failed() || !by.may_launch()) return; // fail() has answered, or will
-    const auto next = by.take_late_answer();
-    if (!next) return;
-    next({});
-    by.unmade_answers_.fetch_sub(1);
+    by.late_answers_.give_next();
   });
-}
-
-std::function<void(const error& why)> rank_pipeline::take_late_answer() {
-  const std::lock_guard lock{mutex_};
-  if (late_answers_.empty()) return nullptr;
-  auto oldest = std::move(late_answers_.front());
-  late_answers_.pop_front();
-  return oldest;
-}
-
-void rank_pipeline::fail_late_answers() {
-  while (const auto next = take_late_answer()) {
-    next(mark_->why());
-    unmade_answers_.fetch_sub(1);
-  }
 }
 
 void rank_pipeline::ring_for_launch(bool has_launched) const noexcept {
@@ -544,7 +515,7 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     for (auto one = several.begin(); one != gone; ++one) (*one)->refuse(why);
     return ring_for_launch(false);
   }
-  begin_launch(began);
+  backlog_.begin(began);
   try {
     if (services_.observer) {
       observed_.clear();
@@ -676,7 +647,7 @@ public:
 
 private:
   void launch(rank_pipeline& by) noexcept override {
-    by.begin_launch(by.services_.time->now());
+    by.backlog_.begin(by.services_.time->now());
     work_(by);
   }
 

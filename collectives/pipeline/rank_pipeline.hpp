@@ -7,6 +7,8 @@
 #include <troupe/collectives/operation/capabilities.hpp>
 #include <troupe/collectives/operation/request.hpp>
 #include <troupe/collectives/operation/validation.hpp>
+#include <troupe/collectives/pipeline/late_answers.hpp>
+#include <troupe/collectives/pipeline/launch_backlog.hpp>
 #include <troupe/collectives/pipeline/launcher.hpp>
 #include <troupe/collectives/pipeline/rank_graphs.hpp>
 #include <troupe/collectives/pipeline/staging/host_staging.hpp>
@@ -134,10 +136,7 @@ public:
   [[nodiscard]] error await_lease() const;
 
   /// Returns the number of launches that the launcher has and has not made yet. Held ones do not count.
-  [[nodiscard]] std::size_t unlaunched() const noexcept {
-    const std::size_t made = launched_.load(); // read first: it never exceeds submitted_
-    return submitted_.load() - made;
-  }
+  [[nodiscard]] std::size_t unlaunched() const noexcept { return backlog_.unlaunched(); }
   /// Sets a hook that is called on the launcher's thread after each launch. Call before the first request.
   void on_launched(std::function<void()> hook) { hooks_.after_launch = std::move(hook); }
 
@@ -222,7 +221,6 @@ private:
   void begin();
   void enqueue(std::shared_ptr<pipeline_job> work);
   void send(std::shared_ptr<pipeline_job> work);
-  void begin_launch(time_point now) noexcept;
   void end_launch();
   void launch(pipeline_call& one);
   void launch(const pipeline_calls& several);
@@ -232,10 +230,7 @@ private:
   /// held.
   [[nodiscard]] bool may_launch();
   [[nodiscard]] bool may_answer() const noexcept;
-  void answer_late(std::function<void(const error& why)> answer);
-  /// Takes the oldest late answer. Returns null if fail() has taken it.
-  [[nodiscard]] std::function<void(const error& why)> take_late_answer();
-  void fail_late_answers();
+  void answer_late(late_answers::answer answer);
   /// Makes one launch of \p several, which \p enqueue puts into the stream. It is given the completion word of the next
   /// mark, which may be null.
   template <class Calls, class Enqueue>
@@ -317,13 +312,8 @@ private:
   std::function<void(error)> on_fault_;
   error found_; ///< Found by the launcher's check, for the poller's probe.
 
-  std::deque<std::function<void(const error& why)>> late_answers_; ///< Guarded by mutex_.
-  std::atomic<std::size_t> unmade_answers_{0};                     ///< Of late_answers_, and the one being made.
-
-  // Each has its own writer, and therefore its own cache line.
-  alignas(64) std::atomic<std::size_t> submitted_{0};
-  alignas(64) std::atomic<std::size_t> launched_{0};
-  std::atomic<nanoseconds::rep> launching_since_{0}; ///< 0 while no launch is in progress. Written by the launcher.
+  late_answers late_answers_;
+  launch_backlog backlog_;
 };
 
 } // namespace troupe

@@ -23,6 +23,20 @@ class CountPackages(TreeTest):
         self.assertRegex(self.counted("class a final : public b<int> {\n" + "  int x_{};\n" * 26 + "};\n"),
                          r"more than 25 data members: 1\n +26  a \(runtime/world.hpp\)")
 
+    def test_a_class_of_the_core_with_too_many_data_members_fails_the_check(self):
+        self.plant("processes/server.hpp", "struct server {\n" + "  int x;\n" * 26 + "};\n")
+        self.plant("runtime/world.hpp", "struct world {\n" + "  int x;\n" * 25 + "};\n")
+        self.assert_passes("count-packages", "--check")
+        self.plant("runtime/world.hpp", "struct world {\n" + "  int x;\n" * 26 + "};\n")
+        result = run("count-packages", "--check", "--root", self.root)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("runtime/world.hpp: world has 26 data members, more than the limit of 25", result.stdout)
+        self.assertIn("count-packages: 1 class of the core", result.stdout)
+
+    def test_a_tree_without_a_core_cannot_be_checked(self):
+        result = run("count-packages", "--check", "--root", self.root / "tests")
+        self.assertEqual(result.returncode, 2, result.stdout)
+
     def test_only_data_members_are_counted(self):
         printed = self.counted('''
 // class commented { int one; };

@@ -37,7 +37,10 @@ public:
   virtual void announce() = 0;
   /// Publishes the present conditions to the request gate.
   virtual void publish() = 0;
-  /// Runs \p work on every local rank's pipeline in helpers, and posts a report at each end.
+  /// Runs \p work on each of \p all in helpers, and posts a report at each end.
+  virtual void on_each(const std::vector<std::shared_ptr<rank_pipeline>>& all, const char* doing, nanoseconds deadline,
+                       rank_report::kind report, const rank_work& work) = 0;
+  /// The same for the pipeline of every local rank.
   virtual void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
                              const rank_work& work) = 0;
 };

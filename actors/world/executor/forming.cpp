@@ -2,7 +2,7 @@
 #include <troupe/collectives/backend/solo_communicator.hpp>
 
 #include <algorithm>
-#include <cstddef>
+#include <utility>
 
 namespace troupe {
 
@@ -29,6 +29,22 @@ derive_communicators(const world_plan& plan, const world_effect::form& how,
   }
   if (made.size() != plan.locals.size())
     throw exception{errc::communicator_failed, "not every rank has a communicator from which another can be derived"};
+  return made;
+}
+
+std::shared_ptr<rank_pipeline> create_pipeline(const executor_context& of, std::uint64_t world,
+                                               std::shared_ptr<communicator> peers, std::size_t index,
+                                               epoch formed_in) {
+  const rank self = peers->self();
+  auto made =
+      rank_pipeline::create(of.plan.services, std::move(peers), of.plan.locals[index].launch_thread, formed_in,
+                            [mail = of.mail, self, formed_in](error why) {
+                              mail->post(rank_report{rank_report::kind::faulted, self, formed_in, std::move(why)});
+                            });
+  made->belongs_to(world);
+  made->on_late([mail = of.mail, self, formed_in](error why) {
+    mail->post(rank_report{rank_report::kind::late, self, formed_in, std::move(why)});
+  });
   return made;
 }
 

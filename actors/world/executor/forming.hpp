@@ -1,12 +1,15 @@
-/// How a world makes the communicators of an epoch, and the streams that it reserves for that.
+/// How a world makes the communicators and pipelines of an epoch, and the streams that it reserves for that.
 #pragma once
 
+#include <troupe/actors/world/executor/executor_context.hpp>
 #include <troupe/actors/world/world_plan.hpp>
 #include <troupe/actors/world/world_state.hpp>
 #include <troupe/collectives/backend/communicator.hpp>
 #include <troupe/collectives/pipeline/rank_pipeline.hpp>
 #include <troupe/device/stream.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -20,6 +23,11 @@ namespace troupe {
 [[nodiscard]] std::vector<std::shared_ptr<communicator>>
 derive_communicators(const world_plan& plan, const world_effect::form& how,
                      const std::vector<std::shared_ptr<rank_pipeline>>& failed);
+/// Returns a pipeline on \p peers for the local rank with this \p index, which posts its faults and late requests to
+/// the world. \p world: the number of the world within the process (world_stamp).
+[[nodiscard]] std::shared_ptr<rank_pipeline> create_pipeline(const executor_context& of, std::uint64_t world,
+                                                             std::shared_ptr<communicator> peers, std::size_t index,
+                                                             epoch formed_in);
 
 /// Spare streams for each local device: a communicator that forms beside operations that hang needs streams, and the
 /// device makes none while they hang (docs/design/0033-spare-streams.md). Copies share the streams. Threads: safe from

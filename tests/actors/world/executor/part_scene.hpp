@@ -108,7 +108,7 @@ struct part_scene : private executor_port {
   formed_epoch now{rig.ranks, order};
   std::shared_ptr<kept_mail> mail = std::make_shared<kept_mail>();
   world_effects effects;        ///< Those that the part has asked for, in order.
-  std::vector<std::string> ran; ///< The names of what has run on every rank.
+  std::vector<std::string> ran; ///< The names of what has run on ranks.
   int announced = 0;
   int published = 0;
 
@@ -130,10 +130,15 @@ private:
   void carry_out(const world_effects& more) override { effects.insert(effects.end(), more.begin(), more.end()); }
   void announce() override { ++announced; }
   void publish() override { ++published; }
-  void on_every_rank(const char* doing, nanoseconds, rank_report::kind report, const rank_work& work) override {
-    CHECK(report == rank_report::kind::maintained);
+  void on_each(const std::vector<std::shared_ptr<rank_pipeline>>& all, const char* doing, nanoseconds,
+               rank_report::kind, const rank_work& work) override {
     ran.emplace_back(doing);
-    for (const auto& one : now.pipelines) work(*one);
+    for (const auto& one : all) work(*one);
+  }
+  void on_every_rank(const char* doing, nanoseconds deadline, rank_report::kind report,
+                     const rank_work& work) override {
+    CHECK(report == rank_report::kind::maintained);
+    on_each(now.pipelines, doing, deadline, report, work);
   }
 
   const std::shared_ptr<world_mailbox> mailbox_ = mail;
