@@ -181,8 +181,7 @@ void control_server::hear(peer_id from, std::string_view bytes) {
 
 void control_server::note_successes(rank from, const drained_report& drained) {
   order_.note_successes(from, drained.of, drained.succeeded);
-  if (auto* const decider = find_decider(); decider != nullptr && decider->second.holds && drained.of == opened_)
-    decider->second.successes[static_cast<std::size_t>(from.value())] = drained.succeeded;
+  if (holder_ && drained.of == opened_) successes_[static_cast<std::size_t>(from.value())] = drained.succeeded;
 }
 
 void control_server::complete(session_id from, failed_report& report) {
@@ -221,8 +220,10 @@ void control_server::open_order(const control_effect::open_order& begun) {
   const epoch of = begun.of;
   const int world_size = begun.world_size;
   order_.learn(begun.told);
-  opening next{
-      .of = of, .routes = std::vector<order_route>(static_cast<std::size_t>(world_size)), .before = begun.before};
+  opening next{.of = of,
+               .routes = std::vector<order_route>(static_cast<std::size_t>(world_size)),
+               .before = begun.before,
+               .holder = std::exchange(holder_, std::nullopt)};
   serve_directive asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
   for (int i = 0; i < world_size; ++i) {
     const auto session = state_.session_of(rank{i});
@@ -253,10 +254,8 @@ void control_server::open_order(const control_effect::open_order& begun) {
     host.ranks.clear();
     host.decides = false;
     asked.continued = {};
-    if (std::exchange(host.holds, false) && !begun.before.empty()) {
-      opening_->holder = one.first;
-      asked.continued = {.before = begun.before, .successes = std::move(host.successes)};
-    }
+    if (opening_->holder == one.first && !begun.before.empty())
+      asked.continued = {.before = begun.before, .successes = std::move(successes_)};
     asked.previous = host.served == before || is_back(host) ? before : epoch{};
     if (is_any_asked) hosts_.send(one, asked);
   }
@@ -396,8 +395,8 @@ void control_server::note_order_held(session_table<order_host>::value_type& by, 
   if (!is_awaited) // the ranks have gone on, and it has dropped what they asked
     return fail_host(by.second, {.code = errc::communicator_failed,
                                  .text = "it has stopped for a change of the ranks that had been given up"});
-  by.second.holds = true;
-  by.second.successes.assign(by.second.ranks.size(), 0);
+  holder_ = by.first;
+  successes_.assign(by.second.ranks.size(), 0);
   order_.mark_held(steady_now());
   is_ordering_ = false;
   if (hooks_.order_closed) hooks_.order_closed(opened_);

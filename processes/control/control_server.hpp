@@ -133,8 +133,6 @@ private:
     std::vector<rank> ranks{};                     ///< The ranks that it serves in that epoch.
     bool decides = false;                          ///< They are all ranks, so it decides their order.
     std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
-    bool holds = false;                            ///< It has stopped deciding in that epoch (order_held_report).
-    std::vector<std::uint64_t> successes{};        ///< Then of each rank, when it has drained.
     std::optional<serving_report> unproven{};      ///< Waits for note_kept().
   };
 
@@ -208,8 +206,7 @@ private:
     std::vector<order_route> routes{};
     std::vector<rank> candidates{};
     std::vector<std::optional<rank>> before{}; ///< See control_effect::open_order.
-    /// The order service that has held the former order; if there is none, and `before` is set, it was held here.
-    std::optional<session_id> holder{};
+    std::optional<session_id> holder{};        ///< See holder_.
     running_time until{};
     error closed{}; ///< Why the epoch ended before its order began; errc::none if it has not.
   };
@@ -226,6 +223,10 @@ private:
   change_id last_change_ = 0;
   bool is_holding_ = false; ///< hold_if_quiet() waits for drivers.
   epoch holds_for_{};       ///< The epoch that is to follow when the order is held.
+  /// The order service that has held the present order, also if it is lost since (order_held_report). If there is none,
+  /// and the next epoch goes on with the order, it was held here.
+  std::optional<session_id> holder_{};
+  std::vector<std::uint64_t> successes_{}; ///< Then of each rank, when it has drained.
   std::map<session_id, process_connection> sessions_;
   session_table<order_host> hosts_{hooks_.send};
   /// The order services that serve the present order and have lost their connection. They keep its resume points.

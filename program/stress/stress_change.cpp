@@ -41,11 +41,16 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
+enum class fault : std::uint8_t { kill, stop, controller, store };
+constexpr std::array fault_names{"kill", "stop", "controller", "store"};
+
 struct change_options {
   change_clients clients;
   std::size_t changes = 20;
   nanoseconds span{};
   std::size_t faults = 0;
+  std::vector<std::string> kinds{}; ///< Of the faults; empty: all that there are.
+  bool only_faults = false;         ///< Nobody joins or leaves.
   bool standby = false;
   nanoseconds suspicion{}; ///< 0: suspicion_of().
   nanoseconds between = 300ms;
@@ -108,7 +113,6 @@ public:
 private:
   using counts_of_ranks = std::map<std::int64_t, std::shared_ptr<change_counts>>; ///< By process id.
   using progress_of_ranks = std::map<std::int64_t, std::uint64_t>;
-  enum class fault : std::uint8_t { kill, stop, controller, store };
 
   [[nodiscard]] std::vector<std::string> arguments() const {
     const auto time = [](nanoseconds span) { return std::to_string(span.count()) + "ns"; };
@@ -153,7 +157,7 @@ private:
     if (!await_all(steady::now())) return;
     while (goes_on()) {
       pause();
-      if (draw_() % 100 < options_.faults && draw_() % 3 == 0) {
+      if (options_.only_faults || (draw_() % 100 < options_.faults && draw_() % 3 == 0)) {
         const auto which = drawn_fault();
         observe(name_of(which), [&] {
           raise(which);
@@ -208,7 +212,20 @@ private:
     }
     return "end of the store";
   }
-  [[nodiscard]] fault drawn_fault() { return static_cast<fault>(draw_() % (store_of_ != nullptr ? 4 : 3)); }
+  [[nodiscard]] std::vector<fault> kinds_of_faults() const {
+    std::vector<fault> all;
+    for (std::size_t i = 0; i < (options_.standby ? fault_names.size() : fault_names.size() - 1); ++i)
+      if (options_.kinds.empty() || std::ranges::find(options_.kinds, fault_names[i]) != options_.kinds.end())
+        all.push_back(static_cast<fault>(i));
+    if (all.empty())
+      throw exception{errc::invalid_argument, "there is no store whose end could be a fault (--standby)"};
+    return all;
+  }
+  [[nodiscard]] fault drawn_fault() { return kinds_[draw_() % kinds_.size()]; }
+  /// Whether all faults are such that no request may end with them: another controller takes over.
+  [[nodiscard]] bool are_unnoticed() const {
+    return faults_ == 0 || (options_.standby && options_.only_faults && kinds_ == std::vector{fault::controller});
+  }
   [[nodiscard]] nanoseconds drawn(nanoseconds below) {
     return nanoseconds{
         static_cast<std::int64_t>(draw_() % static_cast<std::uint64_t>(std::max<std::int64_t>(1, below.count())))};
@@ -437,9 +454,9 @@ private:
     print_figures();
     if (!hang_.empty()) std::printf("fault: %s\n", hang_.c_str());
     if (status != 0) std::printf("the job has ended with status %d\n", status);
-    const bool is_clean = hang_.empty() && status == 0 && results > 0 && sums["moved"] > 0 && sums["refused"] == 0 &&
-                          sums["lost"] == 0 && sums["wrong"] == 0 && sums["doubled"] == 0 &&
-                          (faults_ > 0 || (sums["ended"] == 0 && refused_ == 0));
+    const bool is_clean = hang_.empty() && status == 0 && results > 0 && (options_.only_faults || sums["moved"] > 0) &&
+                          sums["refused"] == 0 && sums["lost"] == 0 && sums["wrong"] == 0 && sums["doubled"] == 0 &&
+                          (!are_unnoticed() || (sums["ended"] == 0 && refused_ == 0));
     std::printf("%s: %zu changes\n", is_clean ? "passed" : "FAILED", done_.load());
     return is_clean ? 0 : 1;
   }
@@ -472,6 +489,7 @@ private:
   const log_folder folder_;
   control_history events_;
   std::mt19937_64 draw_;
+  const std::vector<fault> kinds_ = kinds_of_faults();
   const nanoseconds suspicion_;
   standby_job* store_of_ = nullptr; ///< With a standby: job_.
   std::unique_ptr<changing_job> job_;
@@ -500,6 +518,12 @@ void add_stress_change(CLI::App& stress, action& chosen) {
   add_number(*change, "--faults", options->faults,
              "percent of the changes that a fault goes with: a process is killed or stopped, or the controller ended",
              0, 100);
+  change->add_option("--kinds", options->kinds, "kinds of the faults: kill, stop, controller, store (default: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(std::vector<std::string>(fault_names.begin(), fault_names.end())));
+  change->add_flag("--only-faults", options->only_faults,
+                   "raise faults, and change nothing; controllers that are ended alone, with --standby, may end no "
+                   "request");
   change->add_flag("--standby", options->standby,
                    "two controllers, of which an etcd that this command starts elects one, and an order service; the "
                    "etcd is ended, too");

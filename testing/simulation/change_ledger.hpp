@@ -54,7 +54,7 @@ public:
   void directed(std::uint64_t by, epoch of) { directed_.emplace(by, of); }
   /// Records that \p which has ended.
   void ended(std::uint64_t which) { ended_.insert(which); }
-  /// Records that the world serves for the first time, and that it is stopped: what changes promise ends then.
+  /// Records that the world serves as its controller knows, and that it is stopped: what changes promise ends then.
   void serves() noexcept { has_served_ = true; }
   void stopped() noexcept { is_stopped_ = true; }
 

@@ -1094,8 +1094,9 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
           },
       .wanted =
           [this](int place) {
-            if (in_vain_.contains(place) && controllers_.present()->state().event().phase == control_phase::serving)
-              return;
+            const control_server* const now =
+                controllers_.present(); // null: it has not noticed that it is none any more
+            if (in_vain_.contains(place) && (!now || now->state().event().phase == control_phase::serving)) return;
             launcher_ ? launcher_->want(place) : wanted(place);
           },
       .ended = std::move(of_store.ended),
@@ -1292,6 +1293,7 @@ void simulated_processes::note_end(std::uint64_t who) {
 
 void simulated_processes::note_change(const control_event& event, const controller_state& state) {
   if (event.reason.text.find("without a planned change") != std::string::npos) changes_.given_up(event.reason);
+  if (event.phase == control_phase::serving) changes_.serves();
   if (std::exchange(phase_, event.phase) == event.phase || event.phase != control_phase::quiescing) return;
   if (state.is_switching()) {
     changes_.stops();
@@ -1384,7 +1386,6 @@ void simulated_processes::note_ready(epoch of, int world_size) {
              .reason = {},
              .origins = std::move(origins)};
   all_[of] = std::move(members);
-  changes_.serves();
 }
 
 world_event simulated_processes::latest() const {

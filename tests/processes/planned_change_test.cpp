@@ -734,6 +734,58 @@ TEST_CASE("figures of planned changes", "[.][planned-figures]") {
   std::printf("%s: %d requests were made for another number of ranks\n", name.c_str(), asker.outgrown);
 }
 
+// Not run by default: troupe_membership_tests "[pause-figures]". NCCL needs two GPUs.
+TEST_CASE("figures of changes to and from one rank, for which the world pauses", "[.][pause-figures]") {
+  const auto used = GENERATE(backend_choice::mock, backend_choice::nccl);
+  const bool is_gpu = used == backend_choice::nccl;
+  if (is_gpu) static_cast<void>(gpus(2));
+  controller control{options_of(2)};
+  const auto enter = [&](int place, int attempt) {
+    configuration made =
+        settings_of(control, place, std::to_string(place) + "." + std::to_string(attempt), attempt, used);
+    if (is_gpu) made.control.assignment.device = place;
+    return std::make_unique<member>(made);
+  };
+  const auto first = enter(0, 0);
+  auto second = enter(1, 0);
+  for (const auto& one : {first.get(), second.get()}) REQUIRE(one->is_ready(epoch{0}, 2));
+  std::atomic<bool> is_over{false};
+  std::atomic<std::int64_t> longest_ns{0}; // between two results
+  std::thread asking{[&] {
+    for (auto last = steady::now(); !is_over;) try {
+        const auto size = static_cast<std::size_t>(first->in().status().world_size);
+        static_cast<void>(first->in().ask(std::vector<operation>(size, barrier{}), {.deadline = 30s}).get());
+        const auto now = steady::now();
+        longest_ns = std::max(longest_ns.load(), nanoseconds{now - last}.count());
+        last = now;
+      } catch (const exception&) { // it ends with its epoch
+        std::this_thread::sleep_for(100us);
+      }
+  }};
+  std::map<std::string, std::vector<double>> pauses;
+  const auto measure = [&](const std::string& kind, int size, const std::function<void()>& change) {
+    std::this_thread::sleep_for(100ms);
+    const epoch last = first->in().epoch();
+    longest_ns = 0;
+    change();
+    REQUIRE(first->is_ready(last, size));
+    std::this_thread::sleep_for(100ms);
+    pauses[kind].push_back(static_cast<double>(longest_ns) / 1e6);
+  };
+  for (int i = 0; i < 20; ++i) {
+    measure("2 to 1", 1, [&] { control.leave(1).get(); });
+    second = nullptr;
+    measure("1 to 2", 2, [&] { second = enter(1, i + 1); });
+  }
+  is_over = true;
+  asking.join();
+  for (auto& [kind, all] : pauses) {
+    std::ranges::sort(all);
+    std::printf("%s %s: pause p50 %.1f ms, p95 %.1f ms\n", std::string{to_string(used)}.c_str(), kind.c_str(),
+                all[all.size() / 2], all[all.size() * 95 / 100]);
+  }
+}
+
 TEST_CASE("a world on GPUs changes its ranks as planned, and ends its epoch for that to and from one rank",
           "[processes][planned][gpu][ONE-1][ORD-1]") {
   const int size = std::min(gpus(2)->device_count(), 3);

@@ -307,8 +307,13 @@ TEST_CASE("the order of a planned change is held, and goes on, where the order s
     CHECK(next.previous == epoch{1});
     CHECK(next.continued.before == std::vector<std::optional<rank>>{rank{0}, std::nullopt});
     CHECK(next.continued.successes == std::vector<std::uint64_t>{4, 5});
-    const bool goes_on = GENERATE(true, false);
-    at.hear(service, host, serving_report{.of = epoch{2}, .ranks = goes_on ? both : std::vector<rank>{}});
+    enum class next_order { goes_on, refused, lost };
+    const auto how = GENERATE(next_order::goes_on, next_order::refused, next_order::lost);
+    const bool goes_on = how == next_order::goes_on;
+    if (how == next_order::lost)
+      at.server.lose(service, session_end::closed);
+    else
+      at.hear(service, host, serving_report{.of = epoch{2}, .ranks = goes_on ? both : std::vector<rank>{}});
     for (const peer_id one : {first, third}) say(one, formed_report{epoch{2}});
     CHECK((at.server.state().event().phase == control_phase::serving) == goes_on);
     CHECK(at.told<failure_directive>(first).size() == (goes_on ? 0 : 1));

@@ -2,6 +2,7 @@
 #include "support/controller_scene.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -346,6 +347,31 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
     scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
     CHECK(answers_for(scene, 2) == std::vector{errc::none});
   }
+}
+
+TEST_CASE("a change that is asked for while an order service is to hold the order waits for that one",
+          "[control][planned]") {
+  small_world scene;
+  scene.prepare(epoch{3});
+  for (const session_id one : {11U, 12U}) scene.say(one, held_notice{epoch{2}, epoch{3}});
+  REQUIRE(scene.state.waits_for_order());
+  scene.all.clear();
+  scene.note(scene.state.on_change_asked(1, 12, {.kind = rank_change_kind::leave, .renumbers = true}, scene.now));
+  CHECK(scene.told<drop_directive>(11).empty());
+  const bool is_held = GENERATE(true, false);
+  scene.note(scene.state.on_order_held(is_held, scene.now));
+  if (is_held) {
+    for (const session_id one : {11U, 12U}) scene.say(one, drained_report{.of = epoch{2}});
+    scene.form({11, 12, 14});
+    REQUIRE(scene.state.current_epoch() == epoch{3});
+  } else {
+    CHECK(scene.told<drop_directive>(11).size() == 1);
+    scene.pass(20ms, {11, 12, 14});
+  }
+  for (const auto& one : scene.all)
+    if (const auto* const answered = std::get_if<control_effect::changed>(&one)) FAIL_CHECK(to_string(answered->why));
+  const world_processes all = scene.state.processes();
+  CHECK(std::ranges::count_if(all, [](const auto& one) { return one.is_leaving; }) == 1);
 }
 
 TEST_CASE("a rank that is asked to leave while the world switches leaves with the next change", "[control][planned]") {
