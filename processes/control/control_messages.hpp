@@ -89,7 +89,8 @@ struct attach_request {
   std::optional<ring_session> nonce{}; ///< Set by drivers only, as in join_request.
 };
 /// Order service of another host → controller, the answer to serve_directive. Also sent by a service that has joined
-/// another controller while it serves all ranks of the world.
+/// another controller while it serves all ranks of the world, or has stopped doing so for a change that the former one
+/// had begun (then without ranks).
 struct serving_report {
   epoch of;
   std::vector<rank> ranks{}; ///< The ranks that have rings; empty if it serves none.

@@ -253,6 +253,8 @@ void control_server::open_order(const control_effect::open_order& begun) {
     host.is_asked = is_any_asked;
     host.ranks.clear();
     host.decides = false;
+    host.unproven.reset();
+    host.early.clear();
     asked.continued = {};
     if (opening_->holder == one.first && !begun.before.empty())
       asked.continued = {.before = begun.before, .successes = std::move(successes_)};
@@ -346,6 +348,7 @@ bool control_server::adopt_order(session_table<order_host>::value_type& from, co
   order_.open(opened_, std::vector<order_route>(host.ranks.size()), std::move(hosts));
   if (resume_) order_.learn(commits_of(*resume_, opened_));
   announce(event);
+  for (const std::string& bytes : std::exchange(host.early, {})) hear_batch(host, bytes);
   return true;
 }
 
@@ -432,6 +435,11 @@ void control_server::hear_of_host(session_table<order_host>::value_type& from, c
   if (const auto* held = std::get_if<order_held_report>(&what)) return note_order_held(from, *held);
   if (const auto* report = std::get_if<serving_report>(&what)) {
     if (adopt_order(from, *report)) return;
+    if (is_adopting_ && report->of == opened_ && report->ranks.empty()) {
+      adopting(false);
+      return fail_opened("its order service has stopped deciding for a change of the ranks that the former controller "
+                         "had begun");
+    }
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
     host.resume = report->resume;
@@ -439,8 +447,13 @@ void control_server::hear_of_host(session_table<order_host>::value_type& from, c
     return;
   }
   const auto* batch = std::get_if<order_batch>(&what);
-  if (batch == nullptr || batch->of != opened_ || opening_ || host.served != opened_) return;
-  if (const error why = order_.receive_from_host(host.index, batch->bytes, steady_now())) fail_host(host, why);
+  if (batch == nullptr || batch->of != opened_ || opening_) return;
+  if (host.unproven) return host.early.push_back(batch->bytes);
+  if (host.served == opened_) hear_batch(host, batch->bytes);
+}
+
+void control_server::hear_batch(const order_host& from, std::string_view bytes) {
+  if (const error why = order_.receive_from_host(from.index, bytes, steady_now())) fail_host(from, why);
   hear_of_order();
 }
 

@@ -134,6 +134,7 @@ private:
     bool decides = false;                          ///< They are all ranks, so it decides their order.
     std::shared_ptr<const resume_points> resume{}; ///< See serving_report.
     std::optional<serving_report> unproven{};      ///< Waits for note_kept().
+    std::vector<std::string> early{};              ///< The batches behind it.
   };
 
   void admit(peer_id from, const join_request& asked);
@@ -182,6 +183,7 @@ private:
   void fail_opened(std::string why);
   void add_host(peer_id from, const process_identity& who, const join_welcome& welcome);
   void hear_of_host(session_table<order_host>::value_type& from, const process_message& what);
+  void hear_batch(const order_host& from, std::string_view bytes);
   /// Fails the epoch if the host serves it.
   void fail_host(const order_host& host, error why);
   void lose_host(session_id which);

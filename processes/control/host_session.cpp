@@ -79,6 +79,7 @@ void host_session::serve(const serve_directive& asked) {
     }
   }
   serving_report report{.of = asked.of};
+  ended_ = {};
   const bool is_held = std::exchange(held_, epoch{}) == asked.previous;
   serves_ = {};
   kept_ = {};
@@ -106,6 +107,7 @@ void host_session::serve(const serve_directive& asked) {
 
 void host_session::lost(const error& why, bool) {
   // The gate connections are kept: this service may join again.
+  ended_ = std::max(ended_, held_);
   if (kept_.of == epoch{}) return close(why);
   service_->leave_controller();
 }
@@ -127,6 +129,8 @@ void host_session::admitted() {
     send(kept_);
     service_->join_controller(); // what it sends follows the report, by which the controller goes on with the order
   }
+  // Else the next controller would wait for this service, and ranks that ask for nothing do not notice.
+  if (const epoch of = std::exchange(ended_, epoch{}); of != epoch{}) send(serving_report{.of = of});
   report_departures();
 }
 

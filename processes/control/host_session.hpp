@@ -64,6 +64,7 @@ private:
   epoch serves_{};                     ///< The epoch whose messages are passed to service_.
   serving_report kept_{};              ///< Of serves_, if that goes on without a controller.
   epoch held_{};                       ///< The epoch whose order is held, until the next one is to be served.
+  epoch ended_{};                      ///< The one that has ended then, with the controller; until the next one knows.
   std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
   std::vector<ring_session> left_;     ///< Of those that have left, and of whom no controller has been told.
   std::optional<error> over_;

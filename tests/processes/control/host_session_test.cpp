@@ -367,8 +367,10 @@ TEST_CASE(
   at.said.clear();
   at.link->disconnected({.code = errc::missing, .text = "it has ended"});
   at.join(with_successors());
-  CHECK(at.said.size() == (holds ? 0 : 1)); // what it says is that it still serves
-  CHECK(at.service->hold({}) == !holds);    // it has been closed
+  REQUIRE(at.said.size() == 1);
+  CHECK(at.last_report().of == epoch{3});
+  CHECK(at.last_report().ranks.size() == (holds ? 0 : 2));
+  CHECK(at.service->hold({}) == !holds); // it has been closed
 }
 
 TEST_CASE("a host's service reports processes that leave its gate, also those that left without a controller",

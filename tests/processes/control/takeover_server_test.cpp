@@ -3,6 +3,7 @@
 
 #include <troupe/processes/control/control_codec.hpp>
 #include <troupe/processes/control/control_server.hpp>
+#include <troupe/processes/order/codec/request_codec.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -170,6 +171,38 @@ TEST_CASE("ranks neither change nor stop before the order service of an epoch th
     REQUIRE(at.told<quiesce_directive>(first).size() == 1);
     CHECK(at.told<quiesce_directive>(first).front().decided == 1);
   }
+}
+
+TEST_CASE("what an order service sends before a rank has shown that it decides is heard then, in its order",
+          "[control][takeover]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.attach_host(host);
+  at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{0}, rank{1}}});
+  const auto batch = [&](std::uint64_t number) {
+    request_writer asks;
+    asks.add({.kind = request_record::form::message, .to = process_address{-1}, .message = "to a driver"});
+    const std::string bytes = asks.take({.epoch = epoch{5}, .number = number});
+    at.say(host, order_batch{epoch{5}, encode(host_frame{.batches = {{rank{0}, bytes}}})});
+  };
+  batch(1);
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  batch(2);
+  CHECK(at.told<failure_directive>(first).empty());
+}
+
+TEST_CASE("an epoch ends at once whose order service had stopped for a change of the former controller",
+          "[control][takeover][planned]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  at.attach_host(host);
+  at.say(host, serving_report{.of = epoch{4}});
+  CHECK(at.told<failure_directive>(first).empty());
+  at.say(host, serving_report{.of = epoch{5}});
+  CHECK(at.told<failure_directive>(first).size() == 1);
 }
 
 TEST_CASE("a successor takes no order over from a service that has not all ranks, or another epoch",
