@@ -104,7 +104,7 @@ class Reports:
 class Job(Reports):
     """troupe launch on the host of control; each of its processes moves to a host of its own."""
 
-    def __init__(self, troupe, network, folder, suspicion, policy="shrink", options=(), traffic=(), variables=None):
+    def __init__(self, troupe, network, folder, suspicion, policy="shrink", options=(), traffic=("--pause", "5ms"), variables=None):
         super().__init__(troupe, network, folder, suspicion)
         prefix = network.name(0).removesuffix("0")
         member = (f"export TROUPE_HOST={prefix}$TROUPE_PLACE TROUPE_DEVICE=0 "
@@ -143,7 +143,7 @@ class Unwatched(Reports):
         with open(self.said, "ab") as said:
             self.processes[host] = subprocess.Popen(
                 ["ip", "netns", "exec", self.network.name(host), self.troupe, "bench", "process-member", "--backend",
-                 "gloo"], stdout=said, stderr=subprocess.STDOUT,
+                 "gloo", "--pause", "5ms"], stdout=said, stderr=subprocess.STDOUT,
                 env={**self.environment, **certificate, "TROUPE_PROCESS": str(host), "TROUPE_PLACE": str(host),
                      "TROUPE_HOST": self.network.name(host), "TROUPE_ATTEMPT": "1",
                      "TROUPE_CONTROL": f"{self.network.address(CONTROL)}:29777",
@@ -338,7 +338,7 @@ SCENARIOS = {"partition": partition, "one-way-loss": one_way_loss, "delay": dela
 AS_SHIPPED = 10.0  # seconds: the default of --suspicion
 #: Elements of a sum that goes around Gloo's ring, so that it needs the link between hosts 2 and 3 (docs/gloo.md).
 LARGE = 100_000
-HANGS = {"variables": {"TROUPE_LIMITS_HANG": f"{HANG}s"}, "traffic": ("--pause", "10ms", "--elements", str(LARGE))}
+HANGS = {"variables": {"TROUPE_LIMITS_HANG": f"{HANG}s"}, "traffic": ("--pause", "50ms", "--elements", str(LARGE))}
 # What differs from a launched job under the policy shrink.
 SETUPS = {**{name: HANGS for name in ("broken-link", "narrow-link", "narrow-one-way", "corrupting-link", "crawling-link")},
           "broken-link-spare": {**HANGS, "policy": "keep_size", "options": ("--spares", "1")},

@@ -58,10 +58,12 @@ configuration settings_of(const std::string& addresses, int place, const std::st
   return made;
 }
 
-/// Asks a rank for sums, one after the other, and repeats what a fault refuses in the next epoch.
+/// Asks a rank for sums, one after the other, and repeats what a fault refuses in the next epoch. \p pause is between
+/// two sums.
 class asking {
 public:
-  explicit asking(world& where) : thread_{[this, &where] { run(where); }} {}
+  explicit asking(world& where, nanoseconds pause = nanoseconds{0})
+    : pause_{pause}, thread_{[this, &where] { run(where); }} {}
   ~asking() {
     is_over_ = true;
     thread_.join();
@@ -79,10 +81,11 @@ private:
     const buffer memory = where.allocate(self, count * sizeof(float));
     epoch acknowledged{};
     std::optional<rank_lane> mine;
+    look_pause pause;
     while (!is_over_) {
       const world_event now = where.status();
       if (now.phase != world_phase::ready) {
-        std::this_thread::yield();
+        pause();
         continue;
       }
       if (!mine || now.epoch != acknowledged) {
@@ -92,6 +95,7 @@ private:
       try {
         static_cast<void>(mine->all_reduce(memory, memory, count, dtype::f32, reduction::sum, {.deadline = 5s}).get());
         ++done;
+        if (pause_ > nanoseconds{0}) std::this_thread::sleep_for(pause_);
       } catch (const exception& failure) {
         const std::lock_guard lock{mutex_};
         if (!is_over_) refused_.push_back(failure.why()); // else its peers do not ask any more
@@ -99,6 +103,7 @@ private:
     }
   }
 
+  const nanoseconds pause_;
   std::atomic<bool> is_over_{false};
   std::mutex mutex_;
   std::vector<error> refused_;
@@ -187,7 +192,7 @@ TEST_CASE("a world whose controller hands over goes on in the same epoch, and no
   CHECK(one.in().status().epoch.value() == 1);
   // The successor grants the leases: the world goes on for longer than the last one of the first controller.
   const auto until = steady::now() + 11s;
-  asking a{one.in()}, b{other.in()};
+  asking a{one.in(), 1ms}, b{other.in(), 1ms};
   REQUIRE(comes_true([&] { return steady::now() > until; }));
   CHECK(text_of(a.refused()) == "");
   CHECK(one.in().status().epoch.value() == 1);
@@ -298,7 +303,7 @@ TEST_CASE("a rank of a takeover", "[.rank-of-takeover]") {
   REQUIRE(addresses != nullptr);
   REQUIRE(place != nullptr);
   member self{settings_of(addresses, std::atoi(place), place)};
-  asking load{self.in()};
+  asking load{self.in(), 1ms};
   std::size_t told = 0;
   world_event last{};
   // For at most two minutes: its parent kills it.
