@@ -136,7 +136,11 @@ public:
   explicit value_promise(sink to) : sink_{std::move(to)} {}
   value_promise(const value_promise&) = delete;
   value_promise& operator=(const value_promise&) = delete;
-  ~value_promise() { deliver(error{.code = errc::abandoned, .text = "the world ended before it had answered"}); }
+  ~value_promise() {
+    deliver(error{.code = errc::abandoned,
+                  .effect = effect::unknown_outcome, // it may have been asked
+                  .text = "the world ended before it had answered"});
+  }
 
   /// Delivers \p result. Does nothing if it has been called before.
   void deliver(std::variant<Value, error> result) {

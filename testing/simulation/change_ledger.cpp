@@ -30,7 +30,8 @@ const world_process* find(const world_processes& all, std::int64_t pid) {
 bool change_ledger::names(const change& one, const world_process& whom) {
   if (one.what.kind == rank_change_kind::drain) return one.what.host == whom.host;
   if (one.what.kind != rank_change_kind::leave) return false;
-  return one.what.place ? one.what.place == whom.place : static_cast<std::int64_t>(one.asker) == whom.pid;
+  // A process that is about to take the place of one that leaves has that place already, and is no rank.
+  return one.what.place ? whom.self && one.what.place == whom.place : static_cast<std::int64_t>(one.asker) == whom.pid;
 }
 
 change_ledger::number change_ledger::asked(const rank_change& what, std::uint64_t asker, const world_processes& now) {
