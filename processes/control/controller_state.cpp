@@ -363,6 +363,7 @@ control_effects controller_state::on_message(session_id from, const process_mess
                    if (report.of != epoch_ || report.told.of >= epoch_) return;
                    one.told = report.told;
                    one.has_told = true;
+                   if (!one.self) one.lease_until = {}; // its earlier epochs have ended
                    form_if_due(now, out);
                  },
                  [&](const formed_report& report) {

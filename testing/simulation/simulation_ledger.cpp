@@ -552,8 +552,7 @@ void simulation_ledger::judge_rebuilds(std::uint64_t last_epoch) {
   if (of_.processes && of_.recovery.policy == recovery_policy::shrink) {
     most *= 2; // it grows again without a fault
     // A process that is killed when the epoch has ended so that it can become a rank is lost without a rebuild.
-    most += static_cast<std::size_t>(
-        std::ranges::count(of_.faults, fault_kind::killed_process, &planned_fault::kind));
+    most += static_cast<std::size_t>(std::ranges::count(of_.faults, fault_kind::killed_process, &planned_fault::kind));
     // A fault that all processes take for the controller's loss replaces them one by one, and the world grows with
     // each.
     most += static_cast<std::size_t>(of_.ranks) *

@@ -696,7 +696,7 @@ TEST_CASE("the simulation finds changes that are given up or refused without a f
                 true);
     to.given_up({.code = errc::busy}); // a rank may have withdrawn a request
     to.given_up(lost);
-    to.quiesces(every);
+    to.quiesces(every, true);
   };
   CHECK(find_in_changes(lose).size() == 4);
   CHECK(find_in_changes(lose, {{.kind = fault_kind::cut_link}}).empty());

@@ -311,6 +311,15 @@ TEST_CASE("ranks leave and come as planned, and keep their numbers", "[control][
     scene.enter(15, 2, 2);
     CHECK(scene.told<id_wanted>(11).size() == 2);
   }
+  SECTION("and the next change waits for no lease of one that has ended its epoch, whose end nobody has seen") {
+    scene.pass(250ms, {11, 12, 14}); // all have leases
+    leave(scene, 2, false);
+    switch_to(scene, epoch{4}, {11, 12, 14}, {11, 12});
+    scene.note(scene.state.on_session_lost(14, session_end::broken, scene.now));
+    scene.all.clear();
+    scene.enter(15, 2, 2);
+    CHECK(scene.told<id_wanted>(11).size() == 1);
+  }
   SECTION("one that is replaced by a process that stands by") {
     scene.join(20, 0, [](join_request& asked) {
       asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
