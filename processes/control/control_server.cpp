@@ -437,8 +437,8 @@ void control_server::hear_of_host(session_table<order_host>::value_type& from, c
     if (adopt_order(from, *report)) return;
     if (is_adopting_ && report->of == opened_ && report->ranks.empty()) {
       adopting(false);
-      return fail_opened("its order service has stopped deciding for a change of the ranks that the former controller "
-                         "had begun");
+      return fail_opened("its order service has stopped deciding, because the former controller has closed or held the "
+                         "order");
     }
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;

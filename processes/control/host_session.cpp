@@ -39,7 +39,11 @@ void host_session::hear(controller_message& what) {
 bool host_session::follow(std::unique_lock<std::mutex>&, epoch of, std::string_view batch) {
   if (of != serves_) return true;
   error lost = service_->receive_from_controller(batch, now());
-  if (!lost) return true;
+  if (!lost) {
+    // By a controller that another one has replaced, maybe: the other one would go on with this order.
+    if (kept_.of == of && service_->is_closed()) end_order();
+    return true;
+  }
   services_.warned(lost);
   const rank first = lost.rank.value_or(rank{0});
   send(order_batch{serves_, encode(host_frame{.losses = {{first, std::move(lost)}}})});
@@ -51,9 +55,14 @@ void host_session::hold(const hold_order_directive& asked) {
   report.is_held = asked.of == serves_ && service_->hold(now());
   if (report.is_held) {
     held_ = asked.of;
-    kept_ = {};
+    end_order();
   }
   send(report);
+}
+
+void host_session::end_order() {
+  ended_ = serves_;
+  kept_ = {};
 }
 
 void host_session::serve(const serve_directive& asked) {
@@ -107,7 +116,6 @@ void host_session::serve(const serve_directive& asked) {
 
 void host_session::lost(const error& why, bool) {
   // The gate connections are kept: this service may join again.
-  ended_ = std::max(ended_, held_);
   if (kept_.of == epoch{}) return close(why);
   service_->leave_controller();
 }

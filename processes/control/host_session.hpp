@@ -31,7 +31,7 @@ struct host_services {
 /// controller (docs/design/0077-order-per-host.md).
 /// When the controller is lost, the service of the present epoch ends, unless it decides the order of all ranks and the
 /// controller has successors: then the epoch goes on, and the next controller is told. While the order is held for a
-/// planned change, it ends in any case, because a successor does not know of the change.
+/// planned change, or closed, it ends in any case: a successor does not know of that.
 class host_session final : public control_session {
 public:
   /// \p service must outlive this object; its owner runs it.
@@ -53,6 +53,8 @@ private:
   void work(time_point now, running_time running) override;
   void serve(const serve_directive& asked);
   void hold(const hold_order_directive& asked);
+  /// The order of the present epoch, which was that of all ranks, does not go on without its controller.
+  void end_order();
   void close(const error& why);
   /// Tells the controller which processes have left the gate.
   void report_departures();
@@ -61,10 +63,10 @@ private:
   const std::string token_;
   const host_services services_;
   const std::shared_ptr<order_service> service_;
-  epoch serves_{};                     ///< The epoch whose messages are passed to service_.
-  serving_report kept_{};              ///< Of serves_, if that goes on without a controller.
-  epoch held_{};                       ///< The epoch whose order is held, until the next one is to be served.
-  epoch ended_{};                      ///< The one that has ended then, with the controller; until the next one knows.
+  epoch serves_{};        ///< The epoch whose messages are passed to service_.
+  serving_report kept_{}; ///< Of serves_, if that goes on without a controller.
+  epoch held_{};          ///< The epoch whose order is held, until the next one is to be served.
+  epoch ended_{};         ///< The epoch in which it decides nothing more, until another one is to be served.
   std::vector<gate_connection> gates_; ///< Connections of the processes of this host that have joined.
   std::vector<ring_session> left_;     ///< Of those that have left, and of whom no controller has been told.
   std::optional<error> over_;

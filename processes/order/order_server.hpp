@@ -73,6 +73,7 @@ public:
   /// Refuses waiting requests, and all later ones of this epoch, with \p why. A host's object does so for the worlds
   /// that it decides.
   void close(const error& why);
+  [[nodiscard]] bool is_closed() const noexcept { return closed_; }
 
   /// Reads a batch. Errors: internal (the bytes cannot be read, or the rank or epoch does not exist): nothing more can
   /// be read from that rank, so the world must fail. A batch of an older epoch is dropped.

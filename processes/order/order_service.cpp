@@ -139,6 +139,11 @@ void order_service::close(const error& why, time_point now) {
   static_cast<void>(deliver_all(now));
 }
 
+bool order_service::is_closed() const {
+  const auto lock = enter();
+  return order_.is_closed();
+}
+
 bool order_service::hold(time_point now) {
   const auto lock = enter();
   if (closed_ || !order_.hold()) return false;

@@ -117,6 +117,8 @@ public:
   /// Refuses waiting requests, and all later ones of this epoch. All decisions have been written or sent when it
   /// returns, except those for which a ring has no room; batches_for() counts them.
   void close(const error& why, time_point now);
+  /// Returns whether nothing more is decided in this epoch.
+  [[nodiscard]] bool is_closed() const;
   /// See order_server::hold(). All decisions until then have been written or sent when it returns, as after close().
   [[nodiscard]] bool hold(time_point now);
   /// See order_server::mark_held().

@@ -72,7 +72,9 @@ void change_ledger::answered(number which, const error& why, const world_process
     return &other != &one && std::ranges::any_of(one.named, [&](auto each) { return other.named.contains(each); });
   });
   if (why.effect == effect::unknown_outcome && !is_named_by_another) to_.wrong(text + " (ONE-1)");
-  if (why.code == errc::rebuilding && !was_quiesced_) to_.wrong(text);
+  // A process that the controller has admitted may not know it yet.
+  const bool is_not_admitted = one.asker != 0 && why.text.find("no session with the controller") != std::string::npos;
+  if (why.code == errc::rebuilding && !was_quiesced_ && !is_not_admitted) to_.wrong(text);
 }
 
 void change_ledger::begins(std::uint64_t by, epoch of, bool is_switching, const world_processes& now) {

@@ -1567,9 +1567,10 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
   if (of.by == change_asker::controller) {
     auto held = std::make_shared<bool>(); // until it answers or is killed
     controllers_.call_present([&](control_server& to) {
-      to.change(asked, std::nullopt, [this, note, held, made = controllers_.made()](const error& why) {
-        const control_server* const still = controllers_.find(made);
-        note(why, still != nullptr ? still->state().processes() : world_processes{});
+      to.change(asked, std::nullopt, [this, note, held, by = &to](const error& why) {
+        // Another controller may be elected, and know less: what this one has begun is not in effect then.
+        const control_server* const present = controllers_.present();
+        note(why, present == by ? present->state().processes() : world_processes{});
       });
     });
     return [open = std::weak_ptr{held}] { return !open.expired(); };

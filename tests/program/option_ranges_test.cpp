@@ -112,20 +112,16 @@ words neighbours(const range& of) {
 }
 
 /// Options whose value is a name, a path, a list of names or a number that is read elsewhere.
-const std::set<std::string> free_text{"--config",        "--fault",       "--record",
-                                      "--faults",        "--rung",        "--url",
-                                      "--out",           "--only",        "--json",
-                                      "--hosts",         "--bind",        "--certs",
-                                      "--policy",        "--log",         "--events",
-                                      "--trace",         "--seeds",       "--ways",
-                                      "--memory",        "--fusions",     "--recordings",
-                                      "--profiles",      "--cublas",      "--plot",
-                                      "--datatype",      "--op",          "--operation",
-                                      "--backend",       "--strategies",  "--member",
-                                      "--logs",          "--judge",       "--asked-by",
-                                      "--only-requests", "--only-faults", "--store",
-                                      "--store-ca",      "--store-key",   "--store-certificate",
-                                      "--store-token"};
+const std::set<std::string> free_text{
+    "--config",      "--fault",      "--record",    "--faults",    "--rung",
+    "--url",         "--out",        "--only",      "--json",      "--hosts",
+    "--kinds",       "--bind",       "--certs",     "--policy",    "--log",
+    "--events",      "--trace",      "--seeds",     "--ways",      "--memory",
+    "--fusions",     "--recordings", "--profiles",  "--cublas",    "--plot",
+    "--datatype",    "--op",         "--operation", "--backend",   "--strategies",
+    "--member",      "--logs",       "--judge",     "--asked-by",  "--only-requests",
+    "--only-faults", "--store",      "--store-ca",  "--store-key", "--store-certificate",
+    "--store-token"};
 
 bool is_setting(const CLI::Option& option) {
   return std::ranges::any_of(all_settings(), [&](const setting& one) { return option.check_name(one.option); });

@@ -373,6 +373,25 @@ TEST_CASE(
   CHECK(at.service->hold({}) == !holds); // it has been closed
 }
 
+TEST_CASE("a host's service whose order a controller has closed does not go on with it under the next one",
+          "[control][takeover]") {
+  host_scene at;
+  at.join(with_successors());
+  at.knock(1);
+  at.knock(2);
+  at.hear(serve_directive{
+      .of = epoch{3}, .world_size = 2, .candidates = {host_scene::candidate(0, 1), host_scene::candidate(1, 2)}});
+  at.hear(order_batch{epoch{3},
+                      encode(host_frame{.closed = {.code = errc::communicator_failed, .text = "a rank is lost"}})});
+  at.said.clear();
+  at.link->disconnected(
+      {.code = errc::missing, .text = "it has ended"}); // it had been stopped, and another one was elected
+  at.join(with_successors());
+  REQUIRE(at.said.size() == 1);
+  CHECK(at.last_report().of == epoch{3});
+  CHECK(at.last_report().ranks.empty());
+}
+
 TEST_CASE("a host's service reports processes that leave its gate, also those that left without a controller",
           "[control][takeover]") {
   host_scene at;

@@ -429,12 +429,19 @@ TEST_CASE("a rank that is lost or has a fault after all have drained ends what t
   for (const session_id one : {11, 12, 15}) scene.say(one, formed_report{epoch{5}});
   for (const session_id one : {11, 12}) hold(scene, one);
   scene.note(scene.state.on_order_held(true, scene.now));
-  scene.say(14, leave_notice{}); // does not concern the change, but the next epoch begins only after its lease
+  // One that has left does not concern the change, but the next epoch begins only when it has come back: the controller
+  // was paused, and the connection has ended meanwhile.
+  scene.now += 1min;
+  scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
   CHECK(scene.told<drop_directive>(11).empty());
   for (const session_id one : {11, 12}) scene.say(one, drained_report{.of = epoch{4}});
   REQUIRE(scene.phase() == control_phase::rebuilding);
   SECTION("nothing happens, and they go on in the epoch that was prepared") {
-    scene.note(scene.state.on_session_lost(14, session_end::closed, scene.now));
+    scene.join(24, 2, [](join_request& asked) {
+      asked.who = {.name = "14", .host = "here", .pid = 14};
+      asked.attempt = 1;
+      asked.facts.push_back({std::string{fact_of_planned_changes}, "yes"});
+    });
     REQUIRE(scene.told<formation_directive>(11).size() == 1);
     CHECK(scene.told<formation_directive>(11).front().of == epoch{5});
     CHECK(scene.told<failure_directive>(11).empty());

@@ -133,7 +133,7 @@ TEST_CASE("a port for MASTER_PORT is free, and its lack an error that names the 
     CHECK(why.code == errc::unsupported);
     CHECK(why.call == "bind");
     CHECK(why.native_code == EADDRINUSE);
-    CHECK(why.text == "no free port for MASTER_PORT could be found: name one with --master-port");
+    CHECK(why.text == "no free TCP port could be found: for MASTER_PORT, name one with --master-port");
   }
   launch_request wanted = request(1);
   wanted.master_port = 1;
