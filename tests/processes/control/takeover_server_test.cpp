@@ -173,7 +173,7 @@ TEST_CASE("ranks neither change nor stop before the order service of an epoch th
   }
 }
 
-TEST_CASE("what an order service sends before a rank has shown that it decides is heard then, in its order",
+TEST_CASE("batches of an order service that come before a rank has shown that it decides are heard then",
           "[control][takeover]") {
   server_scene at{serving_record()};
   at.server.decided();
