@@ -19,6 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds pause_before_start{50};
+constexpr std::chrono::seconds time_to_start_services{2};
 constexpr const char* loopback = "127.0.0.1";
 
 std::string address_of(std::uint16_t port) {
@@ -83,7 +84,10 @@ void standby_job::start() {
     keep(store_);
     for (service& one : controllers_) keep(one);
     keep(orders_);
-    for (launch::place_index place = 0; place < slots_.size(); ++place) fill(place);
+    // An order service is started before the processes of its host, which then have its rings from the first epoch on.
+    supervisor_.after(time_to_start_services, [this] {
+      for (launch::place_index place = 0; place < slots_.size(); ++place) fill(place);
+    });
   });
   supervisor_.on_signal([this](int) { ask_to_stop(); });
 }
