@@ -175,6 +175,19 @@ TEST_CASE("a batch that a rank's report of its successes has overtaken is no fau
   CHECK(rig.keeper.points()->lanes.at(0).complete == 1);
 }
 
+TEST_CASE("an order that goes on counts the successes that ranks have told their controller",
+          "[processes][order][planned][CUT-1]") {
+  changing_rig rig{2, GENERATE(false, true)};
+  for (int r = 0; r < 2; ++r) static_cast<void>(rig.ask(r, rig.add(r, 8)));
+  rig.deliver_all();
+  REQUIRE(rig.hold());
+  rig.finish();
+  for (int r = 0; r < 2; ++r) rig.drain(r, 1);
+  rig.open_next();
+  REQUIRE(rig.keeper.points());
+  CHECK(rig.keeper.points()->lanes.at(0).complete == 1);
+}
+
 TEST_CASE("clients that still ask the former order are passed on, behind what they asked before",
           "[processes][order][planned][ORD-1]") {
   changing_rig rig{2};
