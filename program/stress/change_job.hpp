@@ -39,7 +39,7 @@ public:
   [[nodiscard]] virtual const launch::launch_plan& plan() const noexcept = 0;
   [[nodiscard]] virtual std::future<world_processes> change(const rank_change& asked) = 0;
   virtual void kill(launch::place_index place, int signal) = 0;
-  /// Ends the controller that decides, without a word to its processes. Another one is started, or takes over.
+  /// Ends the elected controller abruptly, as a crash does. Another one is started, or takes over.
   virtual void end_controller() = 0;
   /// Starts a process at each place that has none.
   virtual void fill_all() = 0;

@@ -1300,7 +1300,8 @@ void simulated_processes::note_change(const control_event& event, const controll
     return reach(change_step::stopping);
   }
   ledger_.quiesced();
-  // An epoch that began before its processes had found the service of their host gives its order to that service.
+  // The controller decides the order of an epoch that began before the ranks were connected to their order service.
+  // That order cannot be held, so the epoch ends, and the service decides the next one.
   const bool moves = !services_.empty() && ordering_in(event.epoch).of_hosts.empty();
   changes_.quiesces(state.processes(), !moves);
 }
@@ -1568,7 +1569,7 @@ std::function<bool()> simulated_processes::change(const planned_departure& of, r
     auto held = std::make_shared<bool>(); // until it answers or is killed
     controllers_.call_present([&](control_server& to) {
       to.change(asked, std::nullopt, [this, note, held, by = &to](const error& why) {
-        // Another controller may be elected, and know less: what this one has begun is not in effect then.
+        // If another controller has been elected since, its processes are not those for which this one answers.
         const control_server* const present = controllers_.present();
         note(why, present == by ? present->state().processes() : world_processes{});
       });
