@@ -225,6 +225,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
                .before = begun.before,
                .holder = std::exchange(holder_, std::nullopt)};
   serve_directive asked{.of = of, .world_size = world_size, .limits = limits_, .told = order_.commits()};
+  bool is_any_unclaimed = false;
   for (int i = 0; i < world_size; ++i) {
     const auto session = state_.session_of(rank{i});
     const auto to = session ? sessions_.find(*session) : sessions_.end();
@@ -235,6 +236,7 @@ void control_server::open_order(const control_effect::open_order& begun) {
     if (const auto& nonce = to->second.nonce; nonce && !route.rings) {
       next.candidates.emplace_back(i);
       asked.candidates.push_back({rank{i}, *nonce});
+      is_any_unclaimed |= !std::exchange(to->second.was_claimable, true);
     }
     route.send = batch_sender(hooks_.send, to->second.to, *session, of);
   }
@@ -262,7 +264,12 @@ void control_server::open_order(const control_effect::open_order& begun) {
     if (is_any_asked) hosts_.send(one, asked);
   }
   away_hosts_.clear();
-  if (!is_any_host_asked()) finish_opening();
+  if (is_any_unclaimed && is_any_asked && hosts_.size() == 0) opening_->first_asked = std::move(asked);
+  finish_opening_if_answered();
+}
+
+void control_server::finish_opening_if_answered() {
+  if (opening_ && !opening_->first_asked && !is_any_host_asked()) finish_opening();
 }
 
 void control_server::finish_opening() {
@@ -411,10 +418,10 @@ void control_server::close_order(const error& why) {
   if (hooks_.order_closed) hooks_.order_closed(opened_);
   // Close the order before the next message to the ranks: that message carries the number of decisions, and the ranks
   // launch all operations that these decisions release.
-  if (opening_)
-    opening_->closed = why;
-  else
-    order_.close(why, steady_now());
+  if (!opening_) return order_.close(why, steady_now());
+  opening_->closed = why;
+  opening_->first_asked.reset();
+  finish_opening_if_answered();
 }
 
 void control_server::add_host(peer_id from, const process_identity& who, const join_welcome& welcome) {
@@ -423,8 +430,14 @@ void control_server::add_host(peer_id from, const process_identity& who, const j
     if (one->second.to == from || is_same_process(one->second.who, who)) lose_host(one->first);
   }
   const auto made = hosts_.admit(welcome, {{.to = from}, who}, running_now());
-  for (const auto& process : sessions_)
-    if (process.second.nonce) hosts_.send(*made, claim_directive{*process.second.nonce});
+  for (auto& [session, process] : sessions_) {
+    if (process.nonce) hosts_.send(*made, claim_directive{*process.nonce});
+    process.was_claimable = process.nonce.has_value();
+  }
+  if (opening_ && opening_->first_asked) {
+    made->second.is_asked = true;
+    hosts_.send(*made, *std::exchange(opening_->first_asked, std::nullopt));
+  }
   if (hooks_.host_joined) hooks_.host_joined(who);
 }
 
@@ -443,8 +456,7 @@ void control_server::hear_of_host(session_table<order_host>::value_type& from, c
     if (!opening_ || report->of != opening_->of || !std::exchange(host.is_asked, false)) return;
     host.ranks = report->ranks;
     host.resume = report->resume;
-    if (!is_any_host_asked()) finish_opening();
-    return;
+    return finish_opening_if_answered();
   }
   const auto* batch = std::get_if<order_batch>(&what);
   if (batch == nullptr || batch->of != opened_ || opening_) return;
@@ -473,7 +485,7 @@ void control_server::lose_host(session_id which) {
   if (found->second.served == opened_ && !found->second.ranks.empty()) away_hosts_.push_back(found->second.who);
   fail_host(found->second, {.code = errc::communicator_failed, .text = "it has ended, or its connection was lost"});
   hosts_.erase(found);
-  if (opening_ && !is_any_host_asked()) finish_opening();
+  finish_opening_if_answered();
 }
 
 void control_server::watch_attached(running_time now) {
@@ -604,6 +616,7 @@ void control_server::note_gate(session_id from, const ring_session& nonce) {
   process_connection& of = sessions_.at(from);
   of.gate = gate_ ? gate_->claim(nonce, steady_now()) : std::nullopt;
   of.nonce = of.gate ? std::nullopt : std::optional{nonce};
+  of.was_claimable = hosts_.size() > 0;
   if (!of.nonce) return;
   std::erase_if(nonces_, [&](const auto& one) { return one.second == nonce; }); // it may go on in another session
   nonces_.insert_or_assign(from, nonce);

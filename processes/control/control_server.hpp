@@ -122,6 +122,8 @@ private:
     peer_id to{};
     std::optional<gate_connection> gate{}; ///< Set if the process has connected to the gate.
     std::optional<ring_session> nonce{};   ///< Set if it has connected to the gate of another host.
+    /// Whether an order service has been told the nonce, or an epoch has waited for one.
+    bool was_claimable = false;
   };
 
   /// An order service of another host.
@@ -149,10 +151,11 @@ private:
   void tell_drivers(const control_event& event);
   /// Begins the order of an epoch: creates rings for the ranks whose processes have connected to the gate. If other
   /// hosts have order services, first asks these to create rings for their ranks. Until they answer, messages to
-  /// processes are held back.
+  /// processes are held back. So they are until a service joins whose gate processes have found before it did.
   void open_order(const control_effect::open_order& begun);
   /// Opens the order, together with those services of other hosts that have answered.
   void finish_opening();
+  void finish_opening_if_answered();
   void close_order(const error& why);
   /// Returns the order service that decides the order of all ranks in the present epoch; null: it is decided here, or
   /// at several places.
@@ -210,6 +213,7 @@ private:
     std::vector<std::optional<rank>> before{}; ///< See control_effect::open_order.
     std::optional<session_id> holder{};        ///< See holder_.
     running_time until{};
+    std::optional<serve_directive> first_asked{}; ///< For the first order service that joins; waits for that.
     error closed{}; ///< Why the epoch ended before its order began; errc::none if it has not.
   };
 

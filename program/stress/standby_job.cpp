@@ -1,6 +1,8 @@
 #include <troupe/program/stress/standby_job.hpp>
 
 #include <troupe/device/file_descriptor.hpp>
+#include <troupe/processes/membership/controlled_membership.hpp>
+#include <troupe/processes/transport/shared_memory/order_gate.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -19,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds pause_before_start{50};
-constexpr std::chrono::seconds time_to_start_services{2};
+constexpr std::chrono::milliseconds pause_before_look{20};
 constexpr const char* loopback = "127.0.0.1";
 
 std::string address_of(std::uint16_t port) {
@@ -84,12 +86,17 @@ void standby_job::start() {
     keep(store_);
     for (service& one : controllers_) keep(one);
     keep(orders_);
-    // An order service is started before the processes of its host, which then have its rings from the first epoch on.
-    supervisor_.after(time_to_start_services, [this] {
-      for (launch::place_index place = 0; place < slots_.size(); ++place) fill(place);
-    });
+    fill_when_ordered();
   });
   supervisor_.on_signal([this](int) { ask_to_stop(); });
+}
+
+void standby_job::fill_when_ordered() {
+  if (knock_at_gate(gate_port(settings_.control))) {
+    for (launch::place_index place = 0; place < slots_.size(); ++place) fill(place);
+  } else if (!is_stopping_) {
+    supervisor_.after(pause_before_look, [this] { fill_when_ordered(); });
+  }
 }
 
 void standby_job::keep(service& one) {

@@ -54,6 +54,8 @@ private:
   };
 
   // On the supervisor's thread:
+  /// Starts the ranks' processes when the order service has its gate, so that they find it.
+  void fill_when_ordered();
   void keep(service& one);
   void fill(launch::place_index place);
   void exited(launch::place_index place, const launch::exit_status& how);

@@ -347,6 +347,54 @@ TEST_CASE("a controller that was asleep drops nobody that it could not hear, and
   }
 }
 
+TEST_CASE("an epoch waits once for the order service whose gate its processes have found", "[control]") {
+  manual_time clock;
+  server_scene at;
+  const session_id one = at.join(first, 0, ring_session{{1, 0}});
+  const session_id other = at.join(second, 1, ring_session{{2, 0}});
+  const auto pass = [&](nanoseconds span) {
+    for (nanoseconds passed{}; passed < span; passed += control_server::tick_interval) {
+      clock.advance(control_server::tick_interval);
+      at.hear(first, one, heartbeat{});
+      at.hear(second, other, heartbeat{});
+      at.server.tick();
+    }
+  };
+  const auto begin = [&](epoch of) {
+    at.hear(first, one, id_offer{of, {}});
+    return at.told<formation_directive>(first).size() == of.value();
+  };
+  REQUIRE_FALSE(begin(epoch{1}));
+  pass(1500ms);
+  CHECK(at.told<formation_directive>(first).empty());
+  SECTION("it joins, and serves them") {
+    at.hear(service, 0, service_on("h9"));
+    const session_id host = at.last_session;
+    CHECK(at.told<claim_directive>(service).size() == 2);
+    REQUIRE(at.told<serve_directive>(service).size() == 1);
+    CHECK(at.told<serve_directive>(service)[0].candidates.size() == 2);
+    CHECK(at.told<formation_directive>(first).empty());
+    at.hear(service, host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+    REQUIRE(at.told<formation_directive>(first).size() == 1);
+    CHECK(at.told<formation_directive>(first)[0].has_rings);
+  }
+  SECTION("it does not join") {
+    pass(600ms);
+    CHECK(at.told<formation_directive>(first).size() == 1);
+    at.hear(first, one, failed_report{epoch{1}, {.code = errc::communicator_failed}});
+    for (const auto& [peer, session] : {std::pair{first, one}, std::pair{second, other}})
+      at.hear(peer, session, drained_report{.of = epoch{1}});
+    pass(1s); // until it is tried again
+    REQUIRE(at.told<id_wanted>(first).size() == 2);
+    CHECK(begin(epoch{2}));
+  }
+  SECTION("the world stops meanwhile") {
+    at.server.stop();
+    CHECK(at.told<stop_directive>(first).size() == 1);
+    CHECK(at.told<stop_directive>(second).size() == 1);
+  }
+}
+
 TEST_CASE("a world that stops while order services open decides nothing in the new epoch", "[control][ORD-1]") {
   server_scene at;
   at.hear(service, 0, attach_request{.who = {.name = "s", .host = "h0", .pid = 9}, .is_order_service = true});
