@@ -172,6 +172,7 @@ void controller_state::resume(members::iterator kept, session_id from, const joi
                                                            .grants_leases = true,
                                                            .has_successors = terms_.has_successors}});
   grant(from, one, out);
+  if (phase_ == control_phase::stopping) out.emplace_back(control_effect::send{from, stop_directive{reason_}});
   announce(out);
   advance(now, out);
 }

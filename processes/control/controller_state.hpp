@@ -297,8 +297,9 @@ private:
   /// Lets a rank go on in a new session.
   void resume(members::iterator kept, session_id from, const join_request& asked, running_time now,
               control_effects& out);
+  /// Whether ranks of the present epoch finish at least what they have begun, so one that was away may return to it.
   [[nodiscard]] bool serves_on() const noexcept {
-    return phase_ == control_phase::serving || phase_ == control_phase::finishing;
+    return phase_ == control_phase::serving || phase_ == control_phase::finishing || phase_ == control_phase::stopping;
   }
   [[nodiscard]] control_record record() const;
   void decide(control_effects& out) const;

@@ -72,7 +72,8 @@ standby_job::standby_job(launch::launch_plan plan, configuration settings, nanos
                             .arguments = {"controller", "--processes=" + std::to_string(plan_.places.size()),
                                           "--store=etcd://" + std::string{loopback} + ":" + client_port_ + "/world",
                                           "--port=" + std::to_string(ports_[i]), "--policy=shrink", "--rebuilds=100000",
-                                          "--log=off", "--suspicion=" + std::to_string(suspicion.count()) + "ns"},
+                                          "--log=" + settings_.log_level,
+                                          "--suspicion=" + std::to_string(suspicion.count()) + "ns"},
                             .environment = environment,
                             .prefix = "[controller " + std::to_string(i) + "] "};
   orders_.what = {

@@ -340,6 +340,31 @@ TEST_CASE("a world whose ranks finish is taken over, too", "[control][takeover]"
   CHECK(decisions_of(next).back().ranks.empty());
 }
 
+TEST_CASE("a rank that returns to a successor which stops the world finishes its work", "[control][takeover]") {
+  controller_scene next = successor_of(serving_scene());
+  come_back(next, 21, 0, epoch{1});
+  come_back(next, 25, 2, epoch{1});
+  next.note(next.state.on_stop(next.now));
+  next.note(next.state.on_session_lost(25, session_end::closed, next.now)); // a link that breaks alone
+  for (const auto& [link, place] : {std::pair{session_id{23}, 1}, std::pair{session_id{35}, 2}}) {
+    come_back(next, link, place, epoch{1});
+    CHECK(next.told<join_refusal>(link).empty());
+    CHECK(next.told<join_welcome>(link).size() == 1);
+    CHECK(next.told<lease_grant>(link).size() == 1);
+    CHECK(next.told<stop_directive>(link).size() == 1);
+  }
+  next.say(21, leave_notice{});
+  next.say(35, leave_notice{});
+  CHECK(next.count<control_effect::end>() == 0);
+  SECTION("it finishes") {
+    next.say(23, leave_notice{});
+  }
+  SECTION("it is silent") {
+    next.pass(1min, {});
+  }
+  CHECK(next.count<control_effect::end>() == 1);
+}
+
 TEST_CASE("after the end of a world its record begins another, in a later epoch", "[control][takeover][EPO-1]") {
   controller_scene former = serving_scene(1);
   former.note(former.state.on_stop(former.now));
