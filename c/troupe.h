@@ -838,7 +838,7 @@ typedef struct troupe_process_info {
   int32_t place;      ///< -1: it stands by.
   int32_t rank;       ///< In the present epoch; -1: none.
   int32_t is_leaving; ///< 1 if it leaves as planned.
-  int32_t reserved;   ///< 0.
+  int32_t is_away;    ///< 1 if it is not connected to the controller, which expects it to return.
 } troupe_process_info;
 
 /// Makes a planned change of the ranks (docs/processes.md) and waits until it is done. Processes that stand by take the

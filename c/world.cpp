@@ -370,7 +370,7 @@ troupe_code troupe_processes_get(const troupe_processes* processes, std::size_t 
                   .place = one.place.value_or(-1),
                   .rank = one.self ? one.self->value() : -1,
                   .is_leaving = one.is_leaving ? 1 : 0,
-                  .reserved = 0},
+                  .is_away = one.is_away ? 1 : 0},
                  "info");
   });
 }

@@ -54,7 +54,7 @@ void print(const world_event& now, const world_processes& all) {
                           {"state", "", 9}}};
   table.print_heading();
   for (const world_process& one : all) {
-    const char* const state = one.is_leaving ? "leaves" : one.place ? "rank" : "stands by";
+    const char* const state = one.is_away ? "away" : one.is_leaving ? "leaves" : one.place ? "rank" : "stands by";
     table.print_row({one.self ? to_string(*one.self) : "-", text_of(one.place), one.host, std::to_string(one.pid),
                      one.name, one.self || !one.place ? state : "joins"});
   }

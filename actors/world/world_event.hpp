@@ -181,6 +181,8 @@ struct world_process {
   std::optional<int> place{};         ///< Its place; nullopt: it stands by.
   std::optional<troupe::rank> self{}; ///< Its rank in the present epoch, if any.
   bool is_leaving = false;            ///< It leaves as planned.
+  /// It is not connected to the controller, which expects it to return: it may still serve.
+  bool is_away = false;
 };
 using world_processes = std::vector<world_process>;
 

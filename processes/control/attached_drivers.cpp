@@ -15,15 +15,22 @@ namespace troupe {
 
 namespace {
 
-/// Number of controllers that can follow each other in one epoch with addresses of their own for drivers.
-constexpr int most_shares = 8;
+constexpr int most_generations = std::numeric_limits<int>::max() / most_attached_lanes;
+/// Generations of each slot for one controller; another one follows every few seconds at most.
+constexpr int generations_of_controller = 1024;
 
 } // namespace
 
-void attached_drivers::share(std::uint64_t incarnation, std::uint64_t opened_by) {
-  constexpr int count = most_attached_lanes / most_shares;
-  const int first = static_cast<int>(incarnation % most_shares) * count;
-  share_ = {first, incarnation - opened_by < most_shares ? first + count : first};
+void attached_drivers::follow(std::uint64_t incarnation) {
+  constexpr std::uint64_t controllers = most_generations / generations_of_controller;
+  first_generation_ = static_cast<int>((incarnation + 1) % controllers) * generations_of_controller;
+}
+
+process_address attached_drivers::draw_address(int slot) {
+  const auto index = static_cast<std::size_t>(slot);
+  if (index >= generations_.size()) generations_.resize(index + 1, first_generation_);
+  const int generation = std::exchange(generations_[index], (generations_[index] + 1) % most_generations);
+  return attached_address(slot, generation);
 }
 
 void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, const join_welcome& welcome,
@@ -31,11 +38,7 @@ void attached_drivers::admit(peer_id from, std::optional<gate_connection> gate, 
   if (const auto before = all_.find(from); before != all_.end()) forget(before);
   const auto slot = free_slot();
   if (!slot) return;
-  const auto index = static_cast<std::size_t>(*slot);
-  if (index >= generations_.size()) generations_.resize(index + 1);
-  int& generation = generations_[index];
-  all_.admit(welcome, {{.to = from}, attached_address(*slot, generation), std::move(gate)}, now);
-  generation = (generation + 1) % (std::numeric_limits<int>::max() / most_attached_lanes);
+  all_.admit(welcome, {{.to = from}, draw_address(*slot), std::move(gate)}, now);
   tell(latest_, ordered_);
 }
 
@@ -45,8 +48,7 @@ error attached_drivers::objection() {
             .text = std::to_string(most) + " drivers are attached to this world, which is the limit"};
   if (free_slot()) return {};
   return {.code = errc::busy,
-          .text = "the ranks have not finished the requests of " +
-                  std::to_string(share_ ? share_->second - share_->first : most_attached_lanes) +
+          .text = "the ranks have not finished the requests of " + std::to_string(most_attached_lanes) +
                   " earlier drivers, which is the limit: try again later"};
 }
 
@@ -54,14 +56,18 @@ std::optional<int> attached_drivers::free_slot() {
   std::vector<bool> is_taken(most_attached_lanes);
   for (const auto& [session, one] : all_) is_taken[static_cast<std::size_t>(slot_of(one.where))] = true;
   for (const process_address one : order_.retiring()) is_taken[static_cast<std::size_t>(slot_of(one))] = true;
-  const auto [first, last] = share_.value_or(std::pair{0, most_attached_lanes});
-  const auto begin = is_taken.begin() + first, end = is_taken.begin() + last;
-  const auto found = std::find(begin, end, false);
-  return found != end ? std::optional{static_cast<int>(found - is_taken.begin())} : std::nullopt;
+  const auto found = std::ranges::find(is_taken, false);
+  return found != is_taken.end() ? std::optional{static_cast<int>(found - is_taken.begin())} : std::nullopt;
 }
 
-void attached_drivers::attach(sessions::value_type& which, epoch of) {
+bool attached_drivers::attach(sessions::value_type& which, epoch of) {
   one_driver& to = which.second;
+  const auto retiring = order_.retiring();
+  if (std::ranges::find(retiring, slot_of(to.where), slot_of) != retiring.end()) {
+    const auto slot = free_slot();
+    if (!slot) return false;
+    to.where = draw_address(*slot);
+  }
   order_route route{.send = all_.batch_sender_to(which, of)};
   if (to.gate) {
     try {
@@ -73,6 +79,7 @@ void attached_drivers::attach(sessions::value_type& which, epoch of) {
   to.has_rings = route.rings.has_value();
   to.attached = of;
   order_.attach(to.where, std::move(route));
+  return true;
 }
 
 void attached_drivers::tell(const world_report& now, epoch order) {
@@ -80,8 +87,11 @@ void attached_drivers::tell(const world_report& now, epoch order) {
   ordered_ = order;
   for (auto& one : all_) {
     const one_driver& to = one.second;
-    if (order != epoch{} && to.attached != order) attach(one, order);
     world_report told = now;
+    if (order != epoch{} && to.attached != order && !attach(one, order)) {
+      told.is_ready = false;
+      told.reason = objection();
+    }
     if (order != epoch{}) {
       told.address = to.where.value();
       told.has_rings = to.has_rings;

@@ -31,9 +31,9 @@ public:
   [[nodiscard]] bool contains(session_id which) const { return all_.contains(which); }
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
-  /// Gives the controller with this number addresses of its own: ranks may still have requests of drivers of earlier
-  /// ones in the present epoch, which controller \p opened_by has begun. Call it before admit().
-  void share(std::uint64_t incarnation, std::uint64_t opened_by);
+  /// Gives no address that the controller before, with this number, or one of its predecessors has given in the present
+  /// epoch: an answer to it may be on its way. Call it before admit().
+  void follow(std::uint64_t incarnation);
   /// Returns errc::none, or why no driver can be admitted now: busy.
   [[nodiscard]] error objection();
   /// Admits a driver under \p welcome.session, unless there is an objection. An earlier driver of the same connection
@@ -74,16 +74,19 @@ private:
 
   /// Returns the first slot in whose lane no rank has or will have requests; nullopt if there is none.
   [[nodiscard]] std::optional<int> free_slot();
-  void attach(sessions::value_type& which, epoch of);
+  /// Returns an address of slot \p slot that nobody has had.
+  [[nodiscard]] process_address draw_address(int slot);
+  /// Connects a driver to the order of epoch \p of, under another address if a driver of an earlier controller has had
+  /// its slot and is retiring. Returns false if no slot is free.
+  bool attach(sessions::value_type& which, epoch of);
   /// Sends a driver the reason why it is detached, and forgets it.
   void refuse(sessions::iterator which, error why);
   void forget(sessions::iterator which);
 
   order_service& order_;
   sessions all_;
-  std::optional<std::pair<int, int>>
-      share_;                    ///< The slots that it gives, from the first to before the second; else all.
-  std::vector<int> generations_; ///< Number of addresses given so far, by slot: see attached_address().
+  int first_generation_ = 0;
+  std::vector<int> generations_; ///< The next generation, by slot: see attached_address().
   world_report latest_{};
   epoch ordered_{};
   epoch held_for_{}; ///< See hold().

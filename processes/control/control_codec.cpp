@@ -55,7 +55,11 @@ void value_field(Wire& io, Value& value) {
     nonnegative_field(io, value);
   else if constexpr (std::is_integral_v<type> || std::is_same_v<type, epoch>)
     io.field(value);
-  else if constexpr (std::is_same_v<type, nanoseconds>) {
+  else if constexpr (std::is_same_v<type, process_address>) {
+    int number = value.value();
+    io.field(number);
+    if constexpr (!std::is_const_v<Value>) value = process_address{number};
+  } else if constexpr (std::is_same_v<type, nanoseconds>) {
     auto count = value.count();
     io.field(count);
     if constexpr (!std::is_const_v<Value>) value = nanoseconds{count};
@@ -148,7 +152,7 @@ void fields(Wire& io, Message& what) {
     io.maybe(what.place, [&](auto& one) { io.field(one); });
     each(io, what.host, what.renumbers);
   } else if constexpr (std::is_same_v<type, world_process>) {
-    each(io, what.name, what.host, what.pid, what.place, what.self, what.is_leaving);
+    each(io, what.name, what.host, what.pid, what.place, what.self, what.is_leaving, what.is_away);
   } else if constexpr (std::is_same_v<type, change_request>) {
     each(io, what.number, what.what);
   } else if constexpr (std::is_same_v<type, change_reply>) {
@@ -161,7 +165,7 @@ void fields(Wire& io, Message& what) {
     io.field(what.address);
     each(io, what.is_ready, what.is_held, what.next, what.is_over, what.has_rings, what.reason, what.resume);
   } else if constexpr (std::is_same_v<type, serving_report>) {
-    each(io, what.of, what.ranks, what.resume);
+    each(io, what.of, what.ranks, what.resume, what.retiring);
   } else if constexpr (std::is_same_v<type, claim_directive> || std::is_same_v<type, gate_notice> ||
                        std::is_same_v<type, gate_closed>) {
     each(io, what.nonce);

@@ -11,6 +11,7 @@
 #include <troupe/device/error.hpp>
 #include <troupe/device/identity.hpp>
 #include <troupe/processes/control/controller_terms.hpp>
+#include <troupe/processes/order/codec/request_codec.hpp>
 #include <troupe/processes/order/order_continuation.hpp>
 #include <troupe/processes/transport/shared_memory/shared_ring.hpp>
 
@@ -97,6 +98,9 @@ struct serving_report {
   /// Set if `ranks` are all ranks of the world: the value of formation_directive::resume, which only this service
   /// knows.
   std::shared_ptr<const resume_points> resume{};
+  /// To another controller: the drivers of earlier ones whose requests the ranks may still submit. Their ranks' empty
+  /// messages to each of them follow (order_server::retiring()).
+  std::vector<process_address> retiring{};
 };
 
 /// Process → controller: the process, which has joined, has connected to the gate of its host: there was none before,

@@ -85,8 +85,7 @@ void control_server::take_over(const std::optional<control_record>& found) {
     for (const auto& one : found->ranks)
       if (const auto session = state_.session_of(one.self); session && one.nonce) nonces_.emplace(*session, *one.nonce);
   }
-  const std::uint64_t number = found ? found->incarnation + 1 : 1;
-  drivers_.share(number, is_adopting_ ? found->opened_by : number);
+  if (found) drivers_.follow(found->incarnation);
   carry_out(effects);
 }
 
@@ -354,6 +353,7 @@ bool control_server::adopt_order(session_table<order_host>::value_type& from, co
   std::vector<host_route> hosts{{.ranks = host.ranks, .send = hosts_.batch_sender_to(from, opened_)}};
   order_.open(opened_, std::vector<order_route>(host.ranks.size()), std::move(hosts));
   if (resume_) order_.learn(commits_of(*resume_, opened_));
+  order_.expect_farewells(report.retiring);
   announce(event);
   for (const std::string& bytes : std::exchange(host.early, {})) hear_batch(host, bytes);
   return true;

@@ -192,7 +192,6 @@ control_effects controller_state::take_over(const std::optional<control_record>&
       for (const auto& one : found->ranks) departed_.emplace(own_session(), lease_holder{one.who, until});
     } else if (found->of != epoch{0}) {
       epoch_ = found->of;
-      opened_by_ = found->opened_by;
       ranks_ = found->size;
       served_ = true;
       phase_ = found->is_finishing ? control_phase::finishing : control_phase::serving;
@@ -220,7 +219,6 @@ control_record controller_state::record() const {
   control_record made{.incarnation = incarnation_,
                       .world_size = terms_.world_size,
                       .of = epoch_,
-                      .opened_by = opened_by_,
                       .size = ranks_,
                       .latest = latest_epoch(),
                       .longest_lease = longest_lease_,
@@ -695,7 +693,6 @@ void controller_state::begin_epoch(running_time now, control_effects& out) {
   if (continues)
     for (const auto& one : before) before_.push_back(one.second);
   epoch_ = next;
-  opened_by_ = incarnation_;
   phase_ = control_phase::forming;
   id_ = change ? change->id : std::nullopt;
   directed_ = false;
@@ -949,7 +946,8 @@ world_processes controller_state::processes() const {
                    .pid = one.who.pid,
                    .place = one.spare ? std::nullopt : one.place,
                    .self = one.self,
-                   .is_leaving = one.leaving});
+                   .is_leaving = one.leaving,
+                   .is_away = one.is_away});
   const auto key = [](const world_process& one) {
     return std::tuple{!one.self, one.self.value_or(rank{0}), !one.place, one.place.value_or(0), one.name};
   };

@@ -441,7 +441,6 @@ private:
   boot_time started_;          ///< A former controller has granted no lease since.
   boot_time claimed_until_ = boot_time::max();
   std::uint64_t incarnation_ = 1;
-  std::uint64_t opened_by_ = 0; ///< The number of the controller that has begun the present epoch.
   std::map<session_id, lease_holder> departed_;
   /// The processes that have joined and were in an epoch before: their places, or descriptions where they have none.
   std::set<std::string> returned_;

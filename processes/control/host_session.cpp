@@ -134,7 +134,9 @@ void host_session::close(const error& why) {
 
 void host_session::admitted() {
   if (kept_.of != epoch{}) {
-    send(kept_);
+    serving_report told = kept_;
+    told.retiring = service_->retiring();
+    send(std::move(told));
     service_->join_controller(); // what it sends follows the report, by which the controller goes on with the order
   }
   // Else the next controller would wait for this service, and ranks that ask for nothing do not notice.

@@ -11,6 +11,8 @@ namespace {
 
 /// Longest delay between two attempts to connect; it doubles up to this with each attempt that fails.
 constexpr std::chrono::seconds longest_retry_delay{1};
+/// The same where there are several controllers, because each attempt is for one of them, and leases are running.
+constexpr std::chrono::milliseconds longest_retry_delay_of_several{200};
 /// Longest time without the controller after which the user is first told why.
 constexpr std::chrono::seconds latest_first_notice{3};
 /// Of a pause of this process, this much counts as time without the controller, as it does in control_session.
@@ -26,6 +28,8 @@ bool is_refusal(const transport_fault& why) noexcept {
 controller_search::controller_search(const control_settings& settings, nanoseconds patience, time_point now)
   : patience_{patience},
     told_patience_{settings.patience},
+    longest_retry_delay_{settings.address.find(',') != std::string::npos ? longest_retry_delay_of_several
+                                                                         : longest_retry_delay},
     first_notice_{std::min<nanoseconds>(latest_first_notice, told_patience_ / 4)},
     next_notice_{first_notice_},
     running_{now, counted_without_ticks},
@@ -50,7 +54,7 @@ bool controller_search::was_admitted(std::uint64_t attempt) const noexcept {
 void controller_search::lose(std::uint64_t attempt, const transport_fault& why, time_point now) {
   if (attempt != attempts_) return;
   if (std::exchange(state_, state::absent) == state::connecting) {
-    retry_delay_ = std::clamp<nanoseconds>(2 * retry_delay_, tick_period, longest_retry_delay);
+    retry_delay_ = std::clamp<nanoseconds>(2 * retry_delay_, tick_period, longest_retry_delay_);
     next_attempt_ = now + retry_delay_;
   }
   lost_ = {.code = errc::missing, .text = why.text};

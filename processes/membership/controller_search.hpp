@@ -56,6 +56,7 @@ private:
 
   const nanoseconds patience_;
   const nanoseconds told_patience_; ///< control.patience, after which this object or its owner gives up.
+  const nanoseconds longest_retry_delay_;
   const nanoseconds first_notice_;
   state state_ = state::absent;
   bool is_wanted_ = true;

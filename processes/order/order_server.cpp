@@ -130,6 +130,7 @@ void order_server::begin(epoch of, int world_size) {
   if (ranks_.size() != static_cast<std::size_t>(world_size)) logs_.clear();
   for (const auto& [who, answered] : retiring_) log_.drop(lane_of(who));
   retiring_.clear();
+  visitors_.clear();
   order_ = std::make_unique<sequencer>(limits_);
   epoch_ = of;
   closed_ = held_ = false;
@@ -566,7 +567,14 @@ bool order_server::retire(process_address who, const std::vector<char>& answered
 std::vector<process_address> order_server::retiring() const {
   std::vector<process_address> all;
   for (const auto& one : retiring_) all.push_back(one.first);
+  all.insert(all.end(), visitors_.begin(), visitors_.end());
   return all;
+}
+
+void order_server::expect_farewells(std::span<const process_address> from) {
+  if (!order_) return;
+  for (const process_address one : from)
+    if (one.value() < 0) retiring_.try_emplace(one, whole().members.size());
 }
 
 error order_server::receive(process_address from, std::string_view batch) {
@@ -603,6 +611,17 @@ void order_server::begin_with_controller() {
     one->upward = std::make_unique<passing>(static_cast<int>(ranks_.size()));
     one->out.has_passed_on(0); // it counts its batches anew
   }
+  if (closed_) return; // the ranks forget them with the epoch
+  for (const auto& [who, answered] : retiring_)
+    for (const member& one : whole().members)
+      if (answered[static_cast<std::size_t>(one.self.value())] != 0)
+        one.by->upward->out.add({.kind = request_record::form::message, .to = who});
+  for (const process_address who : visitors_) {
+    for (const member& one : whole().members)
+      if (!one.has_left) write_message(*one.by, message_of(0, who));
+    retiring_.try_emplace(who, whole().members.size());
+  }
+  visitors_.clear();
 }
 
 error order_server::receive_from_controller(const host_frame& decided) {
@@ -648,7 +667,10 @@ void order_server::follow(connection& to, decision_record& one) {
       if (member* const left = find_member(one.world, to)) left->has_left = true;
       to.out.add(one);
       break;
-    case decision_record::form::message: write_message(to, one); break;
+    case decision_record::form::message:
+      note_visitor(one);
+      write_message(to, one);
+      break;
     case decision_record::form::turn: {
       member* const from = find_member(one.world, to);
       const auto split = from == nullptr ? decltype(from->splits)::node_type{} : from->splits.extract(one.number);
@@ -665,6 +687,14 @@ void order_server::follow(connection& to, decision_record& one) {
       break;
     }
   }
+}
+
+void order_server::note_visitor(const decision_record& message) {
+  if (message.from.value() >= 0 || !whole().is_decided_here) return;
+  if (!message.message.empty())
+    visitors_.insert(message.from);
+  else if (visitors_.erase(message.from) > 0) // the first rank that is told
+    retiring_.try_emplace(message.from, whole().members.size());
 }
 
 void order_server::take_for_controller(host_frame& into, bool all) {

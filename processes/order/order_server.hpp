@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -85,8 +86,11 @@ public:
   /// Ends that, and tells the ranks, each of which answers with an empty message to \p where. When all have answered,
   /// none will submit a request for that process any more, and its lane is forgotten.
   void detach(process_address where);
-  /// Returns the detached processes without a rank for which not all ranks have answered in this epoch.
+  /// Returns the detached processes without a rank for which not all ranks have answered in this epoch. For a host's
+  /// object that decides for all ranks also those that begin_with_controller() detaches.
   [[nodiscard]] std::vector<process_address> retiring() const;
+  /// Adds processes that an earlier controller had admitted (those of serving_report). Call it after open().
+  void expect_farewells(std::span<const process_address> from);
   [[nodiscard]] error receive(process_address from, std::string_view batch);
 
   /// For a host's object: inserts the controller's decisions into the order of its ranks. \p decided has all parts of
@@ -94,7 +98,8 @@ public:
   /// the controller.
   [[nodiscard]] error receive_from_controller(const host_frame& decided);
   /// For a host's object: another controller follows, which knows nothing of earlier batches. All worlds of the epoch
-  /// are decided here.
+  /// are decided here. Processes without a rank are detached, because their connections have ended with the former
+  /// controller; what the ranks have answered for retiring() is repeated.
   void begin_with_controller();
   /// For a host's object: adds the batches for the controller to \p into. If \p all is false, it leaves out the batches
   /// that cannot lead to a decision: successes and reports of progress can wait.
@@ -168,6 +173,8 @@ private:
   void take_farewell(const member& from, process_address who);
   /// Forgets the lane of \p who if all ranks have answered. Returns whether they have.
   bool retire(process_address who, const std::vector<char>& answered);
+  /// For a host's object: handles a message that the controller passes on.
+  void note_visitor(const decision_record& message);
   /// Opens the order for a group of a split of \p parent.
   /// \p share: see value_share().
   world& open_group(const world& parent, const rank_group& group, std::uint64_t number, const told_commits& known,
@@ -210,6 +217,8 @@ private:
   std::map<process_address, attached_process> attached_; ///< Processes without a rank.
   /// Detached processes without a rank, and which ranks have answered.
   std::map<process_address, std::vector<char>> retiring_;
+  /// In a host's object that decides for all ranks: the attached processes that have sent a rank a message.
+  std::set<process_address> visitors_;
   std::vector<std::unique_ptr<world>> worlds_; ///< The first is the whole world.
   std::uint64_t next_number_ = 0;              ///< The number of the next world that is opened here.
   turn_table::answers turn_answers_;           ///< A member so that its memory is reused.

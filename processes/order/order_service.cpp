@@ -113,6 +113,11 @@ std::vector<process_address> order_service::retiring() const {
   return order_.retiring();
 }
 
+void order_service::expect_farewells(std::span<const process_address> from) {
+  const auto lock = enter();
+  order_.expect_farewells(from);
+}
+
 void order_service::drop_route(process_address where) {
   std::erase_if(places_, [&](const place& one) { return one.where == where; });
 }

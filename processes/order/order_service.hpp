@@ -99,6 +99,8 @@ public:
   void detach(process_address where);
   /// Returns the detached processes whose requests the ranks may still submit: see order_server::retiring().
   [[nodiscard]] std::vector<process_address> retiring() const;
+  /// See order_server::expect_farewells().
+  void expect_farewells(std::span<const process_address> from);
   /// As receive(), from a process without a rank. Errors: internal (it cannot be read): nothing more can be read from
   /// it in this epoch.
   [[nodiscard]] error receive(process_address from, std::string_view batch, time_point now);
@@ -108,7 +110,7 @@ public:
   /// Sends the controller nothing more in the epoch of open_host(), because that controller is lost.
   void leave_controller();
   /// Goes on with another controller, whose messages and those to it are numbered anew. Lost ranks that could not be
-  /// reported are; messages of ranks to processes without a rank are dropped, because those are attached anew.
+  /// reported are. Processes without a rank are detached (order_server::begin_with_controller()).
   void join_controller();
   /// Handles a message of the controller's service. Errors: internal (it cannot be read).
   [[nodiscard]] error receive_from_controller(std::string_view message, time_point now);

@@ -30,7 +30,6 @@ struct control_record {
   std::uint64_t incarnation = 0; ///< The number of the controller that has decided this, counted from 1.
   int world_size = 0;
   epoch of{};                   ///< The latest epoch that has begun; 0: none.
-  std::uint64_t opened_by = 0;  ///< The number of the controller that began it.
   int size = 0;                 ///< Its number of ranks when it began.
   epoch latest{};               ///< The latest whose number has been used.
   std::vector<holder> ranks{};  ///< The members of `of`, by rank, without those that have finished their work.

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <utility>
 
 namespace troupe::program {
@@ -166,11 +167,15 @@ void standby_job::kill(launch::place_index place, int signal) {
 }
 
 void standby_job::end_controller() {
-  for (std::size_t i = 0; i < ports_.size(); ++i)
-    if (listens(ports_[i]))
-      supervisor_.post([this, i] {
-        if (controllers_[i].running) supervisor_.kill(*controllers_[i].running, SIGKILL);
-      });
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    if (!listens(ports_[i])) continue;
+    std::promise<void> done; // or the former controller would be asked whether the next one serves
+    supervisor_.post([this, i, &done] {
+      if (controllers_[i].running) supervisor_.kill(*controllers_[i].running, SIGKILL);
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
 }
 
 void standby_job::end_store() {

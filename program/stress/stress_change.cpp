@@ -284,7 +284,7 @@ private:
     for (auto asked = since; hang_.empty() && !job_->ended(); std::this_thread::sleep_for(2ms)) {
       const world_processes all = now();
       const auto serving = static_cast<std::size_t>(
-          std::ranges::count_if(all, [](const world_process& one) { return one.self.has_value(); }));
+          std::ranges::count_if(all, [](const world_process& one) { return one.self && !one.is_away; }));
       missing = serving < ranks ? std::to_string(serving) + " of " + std::to_string(ranks) + " ranks" : "";
       const auto check = [&](std::int64_t pid, std::size_t lane, std::uint64_t count) {
         const auto [known, is_new] = before.try_emplace({pid, lane}, count);

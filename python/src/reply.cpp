@@ -191,7 +191,8 @@ py::object value_of(const value_reply& one) {
       py::list shown;
       for (const world_process& one : all)
         shown.append(made(one.name, one.host, one.pid, one.place,
-                          one.self ? std::optional{one.self->value()} : std::nullopt, one.is_leaving));
+                          one.self ? std::optional{one.self->value()} : std::nullopt, one.is_leaving,
+                          one.is_away));
       return shown;
     }
     py::object operator()(const leave_reply&) const { return py::none(); }

@@ -104,6 +104,7 @@ class WorldProcess:
     place: Optional[int]  #: None: it stands by
     rank: Optional[int]  #: in the current epoch
     is_leaving: bool  #: it leaves as planned
+    is_away: bool = False  #: it is not connected to the controller, which expects it to return
 
 
 def event_of(fields: Dict[str, Any]) -> WorldEvent:

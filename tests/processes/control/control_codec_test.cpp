@@ -62,7 +62,7 @@ std::vector<process_frame> process_frames() {
                              .who = {.name = "a:7", .host = "a", .pid = 7},
                              .is_order_service = true,
                              .nonce = ring_session{{8, 9}}}},
-          {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}}},
+          {9, serving_report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}, .retiring = {process_address{-7}}}},
           {9, gate_notice{ring_session{{~0ULL, 4}}}},
           {9, gate_closed{ring_session{{~0ULL, 5}}}},
           {9, change_request{4, {.kind = rank_change_kind::leave, .place = 3, .renumbers = true}}},
@@ -82,45 +82,47 @@ std::shared_ptr<const resume_points> sample_points() {
 }
 
 std::vector<controller_frame> controller_frames() {
-  return {{1, join_welcome{.session = 1,
-                           .heartbeat = nanoseconds{5},
-                           .suspicion = nanoseconds{6},
-                           .is_spare = true,
-                           .latest = epoch{7}}},
-          {1, join_refusal{sample_error}},
-          {1, heartbeat{}},
-          {1, id_wanted{epoch{3}}},
-          {1, commits_wanted{epoch{3}}},
-          {1, formation_directive{.of = epoch{3},
-                                  .self = rank{1},
-                                  .world_size = 2,
-                                  .id = sample_id(),
-                                  .reason = sample_error,
-                                  .has_newcomers = true,
-                                  .hosts = {"here", "there"},
-                                  .has_rings = true,
-                                  .is_on_one_node = true,
-                                  .resume = sample_points()}},
-          {1, failure_directive{epoch{3}, sample_error}},
-          {1, quiesce_directive{epoch{3}, sample_error, 1ULL << 40U, true}},
-          {1, prepare_directive{epoch{4}, rank{2}, 3, sample_id(), {"a", "b", "a"}, true}},
-          {1, hold_wanted{epoch{3}, epoch{4}}},
-          {1, drop_directive{epoch{4}}},
-          {1, hold_order_directive{epoch{3}, epoch{4}}},
-          {1, order_batch{epoch{3}, "bytes"}},
-          {1, fence_notice{sample_error}},
-          {1, stop_directive{sample_error, 9}},
-          {1, claim_directive{ring_session{{3, ~0ULL}}}},
-          {1, serve_directive{.of = epoch{4},
-                              .world_size = 6,
-                              .previous = epoch{3},
-                              .limits = {.lead = 512, .straggling = nanoseconds{7}},
-                              .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}},
-                              .continued = {.before = {rank{1}, std::nullopt}, .successes = {1ULL << 40U, 0}}}},
-          {1, change_reply{.number = 4, .why = sample_error}},
-          {1, change_reply{.number = 5,
-                           .processes = {{.name = "0", .host = "here", .pid = 7, .place = 0, .self = rank{0}},
-                                         {.name = "s", .host = "there", .pid = 1LL << 40U, .is_leaving = true}}}}};
+  return {
+      {1, join_welcome{.session = 1,
+                       .heartbeat = nanoseconds{5},
+                       .suspicion = nanoseconds{6},
+                       .is_spare = true,
+                       .latest = epoch{7}}},
+      {1, join_refusal{sample_error}},
+      {1, heartbeat{}},
+      {1, id_wanted{epoch{3}}},
+      {1, commits_wanted{epoch{3}}},
+      {1, formation_directive{.of = epoch{3},
+                              .self = rank{1},
+                              .world_size = 2,
+                              .id = sample_id(),
+                              .reason = sample_error,
+                              .has_newcomers = true,
+                              .hosts = {"here", "there"},
+                              .has_rings = true,
+                              .is_on_one_node = true,
+                              .resume = sample_points()}},
+      {1, failure_directive{epoch{3}, sample_error}},
+      {1, quiesce_directive{epoch{3}, sample_error, 1ULL << 40U, true}},
+      {1, prepare_directive{epoch{4}, rank{2}, 3, sample_id(), {"a", "b", "a"}, true}},
+      {1, hold_wanted{epoch{3}, epoch{4}}},
+      {1, drop_directive{epoch{4}}},
+      {1, hold_order_directive{epoch{3}, epoch{4}}},
+      {1, order_batch{epoch{3}, "bytes"}},
+      {1, fence_notice{sample_error}},
+      {1, stop_directive{sample_error, 9}},
+      {1, claim_directive{ring_session{{3, ~0ULL}}}},
+      {1, serve_directive{.of = epoch{4},
+                          .world_size = 6,
+                          .previous = epoch{3},
+                          .limits = {.lead = 512, .straggling = nanoseconds{7}},
+                          .candidates = {{rank{2}, ring_session{{1, 2}}}, {rank{5}, ring_session{{3, 4}}}},
+                          .continued = {.before = {rank{1}, std::nullopt}, .successes = {1ULL << 40U, 0}}}},
+      {1, change_reply{.number = 4, .why = sample_error}},
+      {1, change_reply{
+              .number = 5,
+              .processes = {{.name = "0", .host = "here", .pid = 7, .place = 0, .self = rank{0}},
+                            {.name = "s", .host = "there", .pid = 1LL << 40U, .is_leaving = true, .is_away = true}}}}};
 }
 
 /// Returns the first frame with a message of that type.
@@ -288,11 +290,15 @@ TEST_CASE("messages of the order services of other hosts are transferred unchang
   CHECK(std::get<attach_request>(joins->what).who.pid == 7);
   CHECK(std::get<attach_request>(joins->what).is_order_service);
   CHECK(std::get<attach_request>(joins->what).nonce == ring_session{{8, 9}});
-  const serving_report report{.of = epoch{4}, .ranks = {rank{2}, rank{5}}, .resume = sample_points()};
+  const serving_report report{.of = epoch{4},
+                              .ranks = {rank{2}, rank{5}},
+                              .resume = sample_points(),
+                              .retiring = {process_address{-7}, process_address{-1 << 20}}};
   const auto serves = decode_process_frame(encode(process_frame{9, report}), why);
   REQUIRE(serves);
   CHECK(std::get<serving_report>(serves->what).of == epoch{4});
   CHECK(std::get<serving_report>(serves->what).ranks == std::vector{rank{2}, rank{5}});
+  CHECK(std::get<serving_report>(serves->what).retiring == report.retiring);
   REQUIRE(std::get<serving_report>(serves->what).resume);
   CHECK(describe(*std::get<serving_report>(serves->what).resume) == describe(*sample_points()));
   const auto notice = decode_process_frame(encode(process_frame{9, gate_notice{ring_session{{~0ULL, 4}}}}), why);

@@ -84,13 +84,8 @@ constexpr peer_id first{1}, second{2}, host{3}, again{4};
 
 /// The record of a world that serves in epoch 5, whose ranks have said their nonces at the gate of their host.
 control_record serving_record() {
-  control_record made{.incarnation = 3,
-                      .world_size = 2,
-                      .of = epoch{5},
-                      .opened_by = 3,
-                      .size = 2,
-                      .latest = epoch{5},
-                      .longest_lease = 9s};
+  control_record made{
+      .incarnation = 3, .world_size = 2, .of = epoch{5}, .size = 2, .latest = epoch{5}, .longest_lease = 9s};
   for (int place : {0, 1})
     made.ranks.push_back({.who = {.name = std::to_string(place), .host = "h", .pid = 7},
                           .place = place,
@@ -124,7 +119,6 @@ TEST_CASE("a successor goes on with the ranks and the order service that return"
   server_scene at{serving_record()};
   REQUIRE(at.decisions.size() == 1);
   CHECK(at.decisions[0].incarnation == 4);
-  CHECK(at.decisions[0].opened_by == 3);
   CHECK(at.decisions[0].ranks[1].nonce == ring_session{{101, 0}});
   at.server.decided();
   at.join(first, 0, epoch{5});
@@ -190,6 +184,43 @@ TEST_CASE("batches of an order service that come before a rank has shown that it
   at.join(second, 1, epoch{5});
   batch(2);
   CHECK(at.told<failure_directive>(first).empty());
+}
+
+TEST_CASE("a successor gives drivers no lane in which ranks may have requests of the former one's drivers",
+          "[control][takeover][drivers]") {
+  server_scene at{serving_record()};
+  at.server.decided();
+  constexpr peer_id early{20}, late{21};
+  const auto attach = [&](peer_id from) {
+    at.server.hear(from, encode(process_frame{0, attach_request{.who = {.name = "d", .host = "h", .pid = 8}}}));
+  };
+  const auto address = [&](peer_id of) {
+    const world_report told = at.told<world_report>(of).back();
+    CHECK(told.is_ready);
+    return process_address{told.address};
+  };
+  attach(early); // before the order service has said what there was
+  at.join(first, 0, epoch{5});
+  at.join(second, 1, epoch{5});
+  at.attach_host(host);
+  const std::vector<process_address> former{attached_address(0, 0), attached_address(2, 4096)};
+  at.say(host, serving_report{.of = epoch{5}, .ranks = {rank{0}, rank{1}}, .retiring = former});
+  attach(late);
+  CHECK(slot_of(address(early)) == 1);
+  CHECK(slot_of(address(late)) == 3);
+  CHECK(address(late) != attached_address(3, 0)); // a former driver's: an answer to it may be on its way
+  const auto say_farewell = [&](rank by) {
+    request_writer asks;
+    for (const process_address one : former) asks.add({.kind = request_record::form::message, .to = one});
+    const std::string bytes = asks.take({.epoch = epoch{5}, .number = 1});
+    at.say(host, order_batch{epoch{5}, encode(host_frame{.batches = {{by, bytes}}})});
+  };
+  say_farewell(rank{0});
+  attach(late);
+  CHECK(slot_of(address(late)) > 3);
+  say_farewell(rank{1});
+  attach(late);
+  CHECK(slot_of(address(late)) == 0);
 }
 
 TEST_CASE("an epoch ends at once whose order service had stopped for a change of the former controller",

@@ -8,7 +8,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <random>
@@ -144,7 +146,9 @@ TEST_CASE("a successor takes over an epoch that serves, if all its ranks return 
   CHECK(decisions_of(next).back().incarnation == 2);
   CHECK(decisions_of(next).back().ranks.size() == 3);
   CHECK(next.phase() == control_phase::serving);
+  std::ptrdiff_t away = 3;
   for (const int place : {2, 0, 1}) {
+    CHECK(std::ranges::count_if(next.state.processes(), &world_process::is_away) == away--);
     const auto link = 21 + 2 * static_cast<session_id>(place);
     come_back(next, link, place, epoch{1});
     REQUIRE(next.told<join_welcome>(link).size() == 1);

@@ -547,6 +547,23 @@ TEST_CASE("a detached process is retiring until each rank has answered by an emp
   }
 }
 
+TEST_CASE("a successor expects the farewells to the processes that another controller had admitted",
+          "[collectives][distributed][order_server][attached][takeover]") {
+  server_scene at;
+  const process_address former{-7}, other{-1025};
+  at.server.expect_farewells(std::vector{former, other, process_address{1}});
+  CHECK(at.server.retiring() == std::vector{other, former});
+  const auto answer = [&](int from, process_address to) {
+    REQUIRE_FALSE(at.send(from, {.kind = asks::message, .to = to}));
+  };
+  answer(0, former);
+  answer(0, other);
+  answer(1, other);
+  CHECK(at.server.retiring() == std::vector{former});
+  answer(1, former);
+  CHECK(at.server.retiring().empty());
+}
+
 TEST_CASE("the resume points of a sub-world are kept while the world has its size and the controller decides for it",
           "[collectives][distributed][order_server][resume]") {
   server_scene at{3};
@@ -998,6 +1015,48 @@ TEST_CASE("the service of a host knows of detached processes only in a world tha
   CHECK(whole.told().at(0).size() == 1);
   REQUIRE_FALSE(whole.send(1, farewell));
   CHECK(whole.host.retiring().empty());
+}
+
+TEST_CASE("ranks forget the processes that another controller had admitted, and the next one hears of it",
+          "[collectives][distributed][order_server][hosts][attached][takeover]") {
+  host_scene at{{}, {rank{0}, rank{1}}, 2};
+  const process_address detached{-1}, present{-2}, silent{-3};
+  std::vector<decision_writer> down(2, decision_writer{of});
+  const auto pass = [&](int to, process_address from, std::string text = {}) {
+    down[static_cast<std::size_t>(to)].add({.kind = decides::message, .from = from, .message = std::move(text)});
+    REQUIRE_FALSE(at.decide(to, down[static_cast<std::size_t>(to)]));
+  };
+  const auto say_farewell = [&](int from, process_address to) {
+    REQUIRE_FALSE(at.send(from, {.kind = asks::message, .to = to}));
+  };
+  pass(0, detached, "a request");
+  pass(1, present, "a request");
+  CHECK(at.host.retiring() == std::vector{present, detached});
+  pass(0, silent); // it has asked for nothing
+  for (const int r : {0, 1}) pass(r, detached);
+  CHECK(at.host.retiring() == std::vector{detached, present});
+  say_farewell(0, detached);
+  for (const int r : {0, 1}) static_cast<void>(at.at(r).read(at.host, rank{r}));
+  static_cast<void>(at.told()); // the former controller hears it
+
+  at.host.begin_with_controller();
+  at.readers.clear();
+  CHECK(at.host.retiring() == std::vector{present, detached});
+  for (const int r : {0, 1}) {
+    const auto told = at.at(r).read(at.host, rank{r});
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].from == present);
+    CHECK(told[0].message.empty());
+  }
+  const auto heard = at.told();
+  REQUIRE(heard.size() == 1);
+  REQUIRE(heard.at(0).size() == 1);
+  CHECK(heard.at(0)[0].to == detached);
+  CHECK(heard.at(0)[0].message.empty());
+  say_farewell(1, detached);
+  CHECK(at.host.retiring() == std::vector{present});
+  for (const int r : {0, 1}) say_farewell(r, present);
+  CHECK(at.host.retiring().empty());
 }
 
 TEST_CASE("the controller decides nothing for worlds within a host, and tells its ranks which of its groups they are",

@@ -179,7 +179,6 @@ TEST_CASE("a record is read as it was written", "[store]") {
   control_record one{.incarnation = 3,
                      .world_size = 4,
                      .of = epoch{7},
-                     .opened_by = 2,
                      .size = 2,
                      .latest = epoch{8},
                      .longest_lease = 9s,
@@ -197,7 +196,6 @@ TEST_CASE("a record is read as it was written", "[store]") {
   CHECK(read->incarnation == 3);
   CHECK(read->world_size == 4);
   CHECK(read->of == epoch{7});
-  CHECK(read->opened_by == 2);
   CHECK(read->size == 2);
   CHECK(read->latest == epoch{8});
   CHECK(read->longest_lease == 9s);
