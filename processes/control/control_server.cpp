@@ -366,9 +366,13 @@ session_table<control_server::order_host>::value_type* control_server::find_deci
 }
 
 bool control_server::are_at_one_gate() const {
-  const auto is_here = [](const auto& one) { return one.second.gate.has_value(); };
-  const auto is_there = [](const auto& one) { return one.second.nonce.has_value(); };
-  return std::ranges::all_of(sessions_, is_here) || (hosts_.size() == 1 && std::ranges::all_of(sessions_, is_there));
+  const auto have_all = [this](auto gate) {
+    return std::ranges::all_of(sessions_, [&](const auto& one) {
+      // A process that is refused has a session until it is told, one that is lost until its connection ends (SEC-2).
+      return !state_.has_member(one.first) || (one.second.*gate).has_value();
+    });
+  };
+  return have_all(&process_connection::gate) || (hosts_.size() == 1 && have_all(&process_connection::nonce));
 }
 
 bool control_server::can_hold_order() {

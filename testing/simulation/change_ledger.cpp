@@ -131,7 +131,11 @@ void change_ledger::judge_reports(epoch of, const world_processes& now) {
 
 void change_ledger::quiesces(const world_processes& now, bool can_plan) {
   was_quiesced_ = true;
-  const auto next_ranks = std::ranges::count_if(now, [](const auto& one) { return one.place && !one.is_leaving; });
+  const auto next_ranks = std::ranges::count_if(now, [this](const world_process& one) {
+    const bool was_there =
+        one.self || !of_.processes->has_standby || welcomed_.contains(static_cast<std::uint64_t>(one.pid));
+    return one.place && !one.is_leaving && was_there;
+  });
   const bool has_one_order = !of_.processes->has_services || host_count(of_) == 1;
   if (can_plan && has_one_order && count_ranks(before_) > 1 && next_ranks > 1 && dropped_ < most_given_up &&
       is_undisturbed())

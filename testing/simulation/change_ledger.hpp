@@ -38,13 +38,17 @@ public:
   void answered(number which, const error& why, const world_processes& now, bool may_join);
   /// Records that controller \p by begins to form \p of with these processes. \p is_switching: as planned.
   void begins(std::uint64_t by, epoch of, bool is_switching, const world_processes& now);
-  /// Records that the order is held, that a change is given up because of \p why, or that the world is quiesced.
+  /// Records that the order is held, or that a change is given up because of \p why.
   void stops() noexcept { was_dropped_ = false; }
   void given_up(const error& why);
   /// Records that the world ends because a process has not joined. \p now: all processes.
   void misses(const world_processes& now);
-  /// \p can_plan: whether nothing but the number of ranks keeps the world from changing as planned.
+  /// Records that the world is quiesced. \p now: all processes. \p can_plan: whether nothing but the number of ranks
+  /// keeps the world from changing as planned.
   void quiesces(const world_processes& now, bool can_plan);
+  /// Records that a controller with a store welcomes process \p who. It says what it has decided in that order, but
+  /// only when the store has answered: processes may have joined since that it has not welcomed yet.
+  void welcomes(std::uint64_t who) { welcomed_.insert(who); }
   /// Records a message of process \p from to its controller.
   void hears(std::uint64_t from, const process_message& what);
   /// Records that process \p by is sent the \p id with which epoch \p of forms. \p now: the processes that the sending
@@ -87,6 +91,7 @@ private:
   std::set<std::tuple<std::uint64_t, epoch, step>> reported_;
   std::map<epoch, std::map<std::uint64_t, decltype(unique_id::bytes)>> ids_; ///< As each process was told.
   std::set<std::pair<std::uint64_t, epoch>> directed_;
+  std::set<std::uint64_t> welcomed_;
   std::set<std::uint64_t> ended_;
 };
 

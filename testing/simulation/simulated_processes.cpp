@@ -1026,10 +1026,11 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
   return {
       .send =
           [this, of](peer_id to, std::string bytes) {
-            if (of_.processes->has_standby) note_grant(of, bytes);
             const auto number = static_cast<std::uint64_t>(to);
-            if (const auto one = connections_.find(number); one != connections_.end())
-              if (const auto receiver = one->second.lock()) receiver->carry(number, std::move(bytes));
+            const auto one = connections_.find(number);
+            const auto receiver = one != connections_.end() ? one->second.lock() : nullptr;
+            if (of_.processes->has_standby) note_directive(of, receiver ? receiver->group() : fibers::group{}, bytes);
+            if (receiver) receiver->carry(number, std::move(bytes));
           },
       .heard =
           [this, of](const control_event& event) {
@@ -1320,9 +1321,10 @@ void simulated_processes::note_message(const sender& from, std::string_view byte
   if (const auto* const beat = std::get_if<heartbeat>(&frame->what)) beats_[frame->session][beat->number] = from.sent;
 }
 
-void simulated_processes::note_grant(simulated_controllers::number by, std::string_view bytes) {
+void simulated_processes::note_directive(simulated_controllers::number by, fibers::group to, std::string_view bytes) {
   error why;
   const auto frame = decode_controller_frame(bytes, why);
+  if (frame && std::holds_alternative<join_welcome>(frame->what)) changes_.welcomes(to);
   const auto* const granted = frame ? std::get_if<lease_grant>(&frame->what) : nullptr;
   if (granted == nullptr || granted->number == 0) return;
   if (beats_[frame->session][granted->number] > controllers_.replaced_at(by))

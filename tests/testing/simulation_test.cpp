@@ -620,9 +620,10 @@ namespace {
 
 /// The findings about planned changes of a run in which \p happened, with \p faults.
 std::vector<std::string> find_in_changes(const std::function<void(change_ledger& every)>& happened,
-                                         std::vector<planned_fault> faults = {}) {
+                                         std::vector<planned_fault> faults = {}, bool has_standby = false) {
   scenario one = steady_scenario();
   one.processes.emplace().plans_changes = true;
+  one.processes->has_standby = has_standby;
   one.faults = std::move(faults);
   trace log{false};
   simulated_memory memory{one, {}};
@@ -721,6 +722,22 @@ TEST_CASE("the simulation finds changes that are given up or refused without a f
     to.misses(every);
   };
   CHECK(find_in_changes(miss).size() == 1);
+}
+
+TEST_CASE("the simulation counts a process for a change once a controller with a store has welcomed it",
+          "[simulation][planned]") {
+  const bool has_standby = GENERATE(false, true), is_welcome = GENERATE(false, true);
+  const auto quiesce = [&](change_ledger& to) {
+    const world_processes both = with_ranks({0, 1});
+    to.begins(1, epoch{1}, false, {both[0], both[1]});
+    to.serves();
+    world_processes now = both; // the last one has joined
+    now[1].is_leaving = true;
+    if (is_welcome) to.welcomes(static_cast<std::uint64_t>(now[2].pid));
+    to.quiesces(now, true);
+  };
+  // Without a store nothing comes between a decision and what is said of it.
+  CHECK(find_in_changes(quiesce, {}, has_standby).size() == (is_welcome || !has_standby ? 1 : 0));
 }
 
 TEST_CASE("changes by all who may ask, at once and in vain, and faults at each of their steps are drawn",

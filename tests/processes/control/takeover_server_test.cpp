@@ -167,6 +167,44 @@ TEST_CASE("ranks neither change nor stop before the order service of an epoch th
   }
 }
 
+TEST_CASE("a process that is refused while the store writes a decision does not end an epoch that changes as planned",
+          "[control][takeover][planned][SEC-2]") {
+  server_scene at;
+  at.server.decided();
+  at.attach_host(host);
+  constexpr peer_id spare{5}, other_spare{6}, stranger{7};
+  const auto enter = [&](peer_id from, int place, bool is_spare) {
+    const auto number = static_cast<int>(from);
+    at.server.hear(
+        from, encode(process_frame{0, join_request{.who = {.name = std::to_string(number), .host = "h", .pid = number},
+                                                   .facts = {{std::string{fact_of_planned_changes}, "yes"}},
+                                                   .place = place,
+                                                   .spare = is_spare,
+                                                   .nonce = ring_session{{static_cast<std::uint64_t>(number), 0}}}}));
+  };
+  enter(first, 0, false);
+  enter(second, 1, false);
+  at.server.decided();
+  at.say(first, id_offer{epoch{1}, {}});
+  for (const peer_id one : {first, second}) at.say(one, commits_report{epoch{1}, {}});
+  at.say(host, serving_report{.of = epoch{1}, .ranks = {rank{0}, rank{1}}});
+  for (const peer_id one : {first, second}) at.say(one, formed_report{epoch{1}});
+  REQUIRE(at.server.state().event().phase == control_phase::serving);
+  enter(spare, 1, true);
+  enter(other_spare, 0, true);
+  at.say(second, change_request{1, {.kind = rank_change_kind::leave}});
+  at.server.hear(stranger, encode(process_frame{0, join_request{.who = {.name = "x", .host = "h", .pid = 77}}}));
+  CHECK(at.told<join_refusal>(stranger).empty()); // it is told when the store has answered
+  at.server.tick();
+  at.say(first, change_request{1, {.kind = rank_change_kind::leave}}); // the controller prepares anew
+  at.server.decided();
+  CHECK(at.told<join_refusal>(stranger).size() == 1);
+  CHECK(at.told<quiesce_directive>(first).empty());
+  at.server.decided();
+  REQUIRE(at.told<id_wanted>(other_spare).size() == 1);
+  CHECK(at.told<id_wanted>(other_spare).front().of == epoch{3});
+}
+
 TEST_CASE("batches of an order service that come before a rank has shown that it decides are heard then",
           "[control][takeover]") {
   server_scene at{serving_record()};
