@@ -125,7 +125,8 @@ void standby_job::fill(launch::place_index place) {
 void standby_job::exited(launch::place_index place, const launch::exit_status& how) {
   slots_[place].running.reset();
   if (is_stopping_) return end_if_empty();
-  if (!how.succeeded()) supervisor_.after(pause_before_start, [this, place] { fill(place); });
+  if (!how.succeeded() || std::exchange(slots_[place].is_wanted, false))
+    supervisor_.after(pause_before_start, [this, place] { fill(place); });
 }
 
 void standby_job::end_if_empty() {
@@ -145,7 +146,10 @@ void standby_job::ask_to_stop() {
 
 std::future<world_processes> standby_job::change(const rank_change& asked) {
   if (asked.kind == rank_change_kind::join && asked.place)
-    supervisor_.post([this, place = static_cast<launch::place_index>(*asked.place)] { fill(place); });
+    supervisor_.post([this, place = static_cast<launch::place_index>(*asked.place)] {
+      slots_[place].is_wanted = slots_[place].running.has_value();
+      fill(place);
+    });
   const std::lock_guard lock{mutex_};
   if (!driver_ || driver_->status().phase == world_phase::stopped) {
     driver_ = std::make_unique<world_driver>(settings_);

@@ -51,6 +51,7 @@ private:
   struct slot {
     std::optional<launch::process_number> running{};
     std::size_t starts = 0;
+    bool is_wanted = false; ///< A process is to follow the one that runs, which is leaving.
   };
 
   // On the supervisor's thread:
