@@ -181,6 +181,8 @@ public:
 
   /// Stops its threads for \p span.
   void suspend(nanoseconds span);
+  /// Returns whether its threads have been stopped for longer than \p span.
+  [[nodiscard]] bool is_away_for(nanoseconds span) const { return is_stopped_ && virtual_now() - stopped_at_ > span; }
   /// Returns the controller to which it is connected; 0: none.
   [[nodiscard]] simulated_controllers::number controller() const noexcept {
     return connection_ ? connection_->controller : 0;
@@ -242,6 +244,7 @@ protected:
   prng chance_;
   bool is_searching_ = false; ///< A connection is being made.
   bool is_stopped_ = false;
+  time_point stopped_at_{};
   time_point reachable_from_{}; ///< The end of the latest partition.
   nanoseconds delay_{};         ///< See lengthen().
 
@@ -258,6 +261,7 @@ private:
 
 void simulated_processes::connected::suspend(nanoseconds span) {
   if (has_ended() || std::exchange(is_stopped_, true)) return;
+  stopped_at_ = virtual_now();
   fibers::current()->suspend(group_);
   above_.later(span, [self = shared_from_this()] {
     self->is_stopped_ = false;
@@ -1067,8 +1071,13 @@ controller_hooks simulated_processes::make_hooks(simulated_controllers::number o
               if (const int before = std::exchange(ranks_, event.ranks); before != 0 && before != ranks_)
                 size_changes_.push_back(event.epoch);
             }
-            if (event.phase == control_phase::forming && std::exchange(formed_by_, of) != of)
-              ledger_.forms_again(event.epoch);
+            if (event.phase == control_phase::forming && std::exchange(formed_by_, of) != of) {
+              std::set<std::uint64_t> away;
+              for (const auto& each : places_)
+                if (each && each->is_away_for(state.terms().suspicion + 2 * state.terms().heartbeat))
+                  away.insert(each->group());
+              ledger_.forms_again(event.epoch, away);
+            }
             const bool misses_one = event.phase == control_phase::failed &&
                                     event.reason.code == errc::deadline_exceeded &&
                                     event.reason.text.find("not joined in time") != std::string::npos;

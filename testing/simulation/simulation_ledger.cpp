@@ -62,7 +62,9 @@ reply_promise simulation_ledger::expect(const planned_request& what, std::option
 }
 
 void simulation_ledger::began(epoch of, std::vector<rank> ranks, bool is_planned) {
-  const epoch since = is_planned && !begun_.empty() ? begun_.rbegin()->second.since : of;
+  // A lost controller may have begun one of a higher number, of which nobody knows.
+  const epoch before = std::exchange(latest_, of);
+  const epoch since = is_planned && before != epoch{} ? begun_.at(before).since : of;
   begun_[of] = {since, std::move(ranks)};
 }
 
@@ -195,12 +197,12 @@ bool simulation_ledger::was_busy(const planned_request& what, rank self) const {
   return why != nullptr && why->code == errc::busy;
 }
 
-void simulation_ledger::forms_again(epoch next) {
+void simulation_ledger::forms_again(epoch next, const std::set<std::uint64_t>& away) {
   const bool is_anew = std::ranges::any_of(told_, [next](const told_event& one) { return one.in >= next; });
   if (!is_anew) return;
   began_anew_ = true;
   for (const told_event& one : told_) {
-    if (one.in >= next && !ended_.contains(one.process))
+    if (one.in >= next && !ended_.contains(one.process) && !away.contains(one.process))
       wrong("the world begins anew, and process " + std::to_string(one.process) + ", which lives, was part of epoch " +
             to_string(one.in) + " (CUT-1)");
   }

@@ -141,8 +141,9 @@ public:
   /// Records that the controller has declared \p process lost in epoch \p of, although it may live.
   void declared_lost(std::uint64_t process, epoch of) { lost_in_[process] = of; }
   /// Records that a new controller forms \p next as its first epoch. It begins anew if a process was part of that epoch
-  /// or of a later one, which is right only if no such process is left (CUT-1).
-  void forms_again(epoch next);
+  /// or of a later one, which is right only if no such process is left (CUT-1), or those that are have been \p away for
+  /// longer than a controller without a store waits for them (docs/recovery.md).
+  void forms_again(epoch next, const std::set<std::uint64_t>& away);
   /// An event that has told a process the last commit of each lane.
   struct told_event {
     world_number of = 0;
@@ -273,6 +274,7 @@ private:
     std::vector<rank> ranks{};
   };
   std::map<epoch, begun_epoch> begun_; ///< The epochs that the controller has begun to form.
+  epoch latest_{};                     ///< The one that it has begun last.
   bool was_quiesced_ = false;
   /// Agreed values by world, lane, epoch and position.
   std::map<std::tuple<world_number, std::size_t, epoch, std::uint64_t>, agreed_value> agreed_;

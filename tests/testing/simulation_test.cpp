@@ -567,6 +567,36 @@ verdict judge_told(const std::vector<simulation_ledger::told_event>& events, std
 
 } // namespace
 
+TEST_CASE("the simulation counts the epochs without a fault as controllers begin them, whatever their numbers (EPO-1)",
+          "[simulation][planned]") {
+  const scenario none = steady_scenario();
+  trace log{false};
+  simulated_memory memory{none, {}};
+  simulation_ledger ledger{none, memory, log};
+  ledger.began(epoch{1}, {}, false);
+  ledger.began(epoch{3}, {}, true); // by a controller that is lost then
+  CHECK(ledger.unbroken_since(epoch{3}) == epoch{1});
+  ledger.began(epoch{2}, {}, false);
+  ledger.began(epoch{3}, {}, true);
+  CHECK(ledger.unbroken_since(epoch{3}) == epoch{2});
+}
+
+TEST_CASE("the simulation allows a world to begin anew beside a process that is away for long, and no other (CUT-1)",
+          "[simulation]") {
+  const scenario none = steady_scenario();
+  trace log{false};
+  simulated_memory memory{none, {}};
+  simulation_ledger ledger{none, memory, log};
+  for (const std::uint64_t one : {1U, 2U, 3U}) ledger.told({.process = one, .in = epoch{3}, .at = {}, .commits = {}});
+  ledger.ended(1);
+  ledger.forms_again(epoch{4}, {});
+  CHECK(ledger.findings().empty());
+  ledger.forms_again(epoch{1}, {2, 3});
+  CHECK(ledger.findings().empty());
+  ledger.forms_again(epoch{1}, {2});
+  CHECK(ledger.findings().size() == 1);
+}
+
 TEST_CASE("the simulation allows a sub-world to begin anew only if nobody can know of the one before (CUT-1)",
           "[simulation]") {
   const time_point now = steady_now();
