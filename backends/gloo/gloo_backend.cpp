@@ -402,8 +402,9 @@ private:
   [[nodiscard]] static std::unique_ptr<mock_task> make_task(const std::shared_ptr<shared_state>& with,
                                                             mock_launch mine) {
     with->order.number(mine);
-    auto job =
-        with->jobs.add([among = &with->among, mine = std::move(mine)] { perform_launch(mine, among->context()); });
+    auto job = with->jobs.add([among = &with->among, mine = std::move(mine)] {
+      perform_launch(mine, among->context(), among->largest_through_one());
+    });
     return std::make_unique<launch_task>(with, std::move(job));
   }
 

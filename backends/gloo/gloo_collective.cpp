@@ -136,9 +136,11 @@ bool are_packed(const std::vector<std::size_t>& counts, const std::vector<std::s
 /// One rank's part in one collective.
 class gloo_collective {
 public:
-  gloo_collective(const mock_call& mine, const std::shared_ptr<gloo::Context>& among, std::uint32_t tag)
+  gloo_collective(const mock_call& mine, const std::shared_ptr<gloo::Context>& among, std::size_t largest_through_one,
+                  std::uint32_t tag)
     : mine_{mine},
       among_{among},
+      largest_through_one_{largest_through_one},
       tag_{tag},
       self_{static_cast<std::size_t>(among->rank)},
       size_{static_cast<std::size_t>(among->size)},
@@ -296,7 +298,7 @@ private:
 
   /// Returns whether an operation with \p length bytes of each rank is faster through rank 0, in two steps, than around
   /// Gloo's ring, where each step wakes the next rank. Depends only on what the ranks agree on.
-  [[nodiscard]] bool is_small(std::size_t length) const noexcept { return length * size_ <= largest_small; }
+  [[nodiscard]] bool is_small(std::size_t length) const noexcept { return length * size_ <= largest_through_one_; }
 
   /// Collects the \p length bytes at \p from of all ranks at \p parts of rank 0, in their order. Then sends the
   /// \p result_length bytes that \p make has put at \p into there to all ranks.
@@ -392,11 +394,9 @@ private:
     gloo::allgatherv(asked);
   }
 
-  /// Bytes that rank 0 gets, or sends. On one host twice as much is faster, too; between hosts it has one link.
-  static constexpr std::size_t largest_small = std::size_t{1} << 20U;
-
   const mock_call& mine_;
   const std::shared_ptr<gloo::Context>& among_;
+  std::size_t largest_through_one_; ///< Bytes that rank 0 gets, or sends.
   std::uint32_t tag_;
   std::size_t self_;
   std::size_t size_;
@@ -416,7 +416,8 @@ void move_to_self(const mock_launch& launch) {
 
 } // namespace
 
-void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Context>& among) {
+void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Context>& among,
+                    std::size_t largest_through_one) {
   begun_transfers transfers{*among};
   for (const mock_launch::transfer& one : launch.transfers) {
     const std::size_t length = one.call.what.count * size_bytes(one.call.what.type);
@@ -430,7 +431,8 @@ void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Conte
   move_to_self(launch);
   for (std::size_t i = 0; i < launch.collectives.size(); ++i) {
     const mock_call& one = launch.collectives[i];
-    visit_kind(one.what.kind, gloo_collective{one, among, collective_tag(one.what, *launch.ordinal, i)});
+    visit_kind(one.what.kind,
+               gloo_collective{one, among, largest_through_one, collective_tag(one.what, *launch.ordinal, i)});
   }
   transfers.wait();
 }

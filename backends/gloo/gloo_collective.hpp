@@ -5,6 +5,7 @@
 
 #include <gloo/context.h>
 
+#include <cstddef>
 #include <memory>
 
 namespace troupe {
@@ -12,8 +13,10 @@ namespace troupe {
 /// Blocks until the launch is done for this rank. All sends and receives are started before any is waited for.
 /// Numbers: as in host_reduce.hpp, but except in a reduce_scatter Gloo chooses the order in which ranks are combined,
 /// which differs between elements. All ranks get identical bits.
+/// \p largest_through_one: see gloo_formation; the same at all ranks.
 /// Errors: communicator_failed and Gloo's own exceptions; internal (not a collective operation). After an error
 /// no memory of the launch is touched.
-void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Context>& among);
+void perform_launch(const mock_launch& launch, const std::shared_ptr<gloo::Context>& among,
+                    std::size_t largest_through_one);
 
 } // namespace troupe

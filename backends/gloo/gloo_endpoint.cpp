@@ -46,6 +46,17 @@ socket_address parse_socket_address(const std::string& numbers) {
   return from_native(v6);
 }
 
+bool is_loopback(const socket_address& one) noexcept {
+  if (one.bytes.ss_family == AF_INET) {
+    sockaddr_in v4{};
+    std::memcpy(&v4, &one.bytes, sizeof v4);
+    return ntohl(v4.sin_addr.s_addr) >> 24U == 127;
+  }
+  sockaddr_in6 v6{};
+  std::memcpy(&v6, &one.bytes, sizeof v6);
+  return one.bytes.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
 bool equal(const gloo_secret& left, const gloo_secret& right) noexcept {
   unsigned difference = 0;
   for (std::size_t i = 0; i < left.size(); ++i) difference |= std::to_integer<unsigned>(left[i] ^ right[i]);

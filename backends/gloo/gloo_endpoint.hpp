@@ -24,6 +24,9 @@ struct socket_address {
 /// address that no peer can connect to).
 [[nodiscard]] socket_address parse_socket_address(const std::string& numbers);
 
+/// Returns whether only processes of one host reach this address.
+[[nodiscard]] bool is_loopback(const socket_address& one) noexcept;
+
 /// Proves that a rank was given the unique id. Never logged (SEC-1).
 using gloo_secret = std::array<std::byte, 32>;
 

@@ -257,6 +257,10 @@ constexpr std::size_t store_check_bytes = std::size_t{16} << 10U;
 constexpr std::uint64_t link_check_slot = 0x6B'6E'69'6C; // "link"; no operation runs yet
 constexpr std::uint64_t greeting_slot = link_check_slot + 1;
 
+/// See largest_through_one(). Measured with four ranks (docs/design/0111-torch-backend.md).
+constexpr std::size_t largest_between_hosts = std::size_t{1} << 20U;
+constexpr std::size_t largest_on_one_host = std::size_t{4} << 20U;
+
 } // namespace
 
 gloo_formation::gloo_formation(std::shared_ptr<gloo_network> network, rank self, int world_size) noexcept
@@ -317,6 +321,7 @@ void gloo_formation::connect(const gloo_rendezvous& at, const std::shared_ptr<gl
   made->connectFullMesh(*store, through);
   if (reach) check_links(*made, *reach);
   store->formed(); // throws after cut(), because Gloo does not notice that connections were cut
+  largest_through_one_ = is_loopback(at.endpoint.where) ? largest_on_one_host : largest_between_hosts;
   context_ = std::move(made);
 }
 

@@ -107,6 +107,10 @@ public:
   void pass(const gloo_rendezvous& at);
   /// Returns Gloo's context. Precondition: form() has returned.
   [[nodiscard]] const std::shared_ptr<gloo::Context>& context() const noexcept { return context_; }
+  /// Returns the most bytes, counted over all ranks, of an operation that goes through rank 0 in place of Gloo's ring.
+  /// Between hosts rank 0 has one link. All ranks are on one host if they have reached the store by a loopback address,
+  /// which the unique id names: so all have the same limit. Precondition: form() has returned.
+  [[nodiscard]] std::size_t largest_through_one() const noexcept { return largest_through_one_; }
   /// Makes every call that waits for peers throw, now and later.
   void cut() noexcept;
   /// Closes the connections.
@@ -125,6 +129,7 @@ private:
   const rank self_;
   const int world_size_;
   std::shared_ptr<gloo::Context> context_;
+  std::size_t largest_through_one_ = 0;
   std::size_t checked_bytes_ = 0; ///< Size of the message with which form() checks a link at present; 0: none.
   std::optional<rank> checked_;   ///< The peer with which check_links() waits for the exchange.
   std::mutex mutex_;              ///< Protects the members below.

@@ -64,6 +64,13 @@ std::vector<char> text(const std::string& words) {
 
 } // namespace
 
+TEST_CASE("addresses that only processes of one host reach are told from others", "[collectives][gloo]") {
+  for (const char* one : {"127.0.0.1", "127.200.0.9", "::1"}) CHECK(is_loopback(parse_socket_address(one)));
+  for (const char* one : {"10.0.0.1", "128.0.0.1", "192.168.127.1", "fe80::1", "::7f00:1"})
+    CHECK_FALSE(is_loopback(parse_socket_address(one)));
+  CHECK_FALSE(is_loopback({}));
+}
+
 TEST_CASE("a value that one rank puts into the store is found by the others, also by earlier ones",
           "[collectives][gloo]") {
   gloo_store_server server{parse_socket_address("127.0.0.1")};
