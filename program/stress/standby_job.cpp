@@ -188,6 +188,12 @@ void standby_job::end_store() {
   });
 }
 
+void standby_job::end_service() {
+  supervisor_.post([this] {
+    if (orders_.running) supervisor_.kill(*orders_.running, SIGKILL);
+  });
+}
+
 void standby_job::fill_all() {
   supervisor_.post([this] {
     for (launch::place_index place = 0; place < slots_.size(); ++place) fill(place);

@@ -40,6 +40,8 @@ public:
   void end_controller() override;
   /// Kills the etcd.
   void end_store();
+  /// Kills the order service.
+  void end_service();
   void fill_all() override;
   void stop() override;
 

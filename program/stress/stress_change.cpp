@@ -41,8 +41,9 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-enum class fault : std::uint8_t { kill, stop, controller, store };
-constexpr std::array fault_names{"kill", "stop", "controller", "store"};
+/// Those behind the controller's are of --standby.
+enum class fault : std::uint8_t { kill, stop, controller, store, service };
+constexpr std::array fault_names{"kill", "stop", "controller", "store", "service"};
 
 struct change_options {
   change_clients clients;
@@ -208,17 +209,19 @@ private:
       case fault::kill: return "kill";
       case fault::stop: return "stop";
       case fault::controller: return "end of the controller";
-      case fault::store: break;
+      case fault::store: return "end of the store";
+      case fault::service: break;
     }
-    return "end of the store";
+    return "end of the order service";
   }
   [[nodiscard]] std::vector<fault> kinds_of_faults() const {
     std::vector<fault> all;
-    for (std::size_t i = 0; i < (options_.standby ? fault_names.size() : fault_names.size() - 1); ++i)
+    const std::size_t end = options_.standby ? fault_names.size() : static_cast<std::size_t>(fault::store);
+    for (std::size_t i = 0; i < end; ++i)
       if (options_.kinds.empty() || std::ranges::find(options_.kinds, fault_names[i]) != options_.kinds.end())
         all.push_back(static_cast<fault>(i));
     if (all.empty())
-      throw exception{errc::invalid_argument, "there is no store whose end could be a fault (--standby)"};
+      throw exception{errc::invalid_argument, "a store and an order service are there only with --standby"};
     return all;
   }
   [[nodiscard]] fault drawn_fault() { return kinds_[draw_() % kinds_.size()]; }
@@ -243,6 +246,7 @@ private:
     if (which == fault::kill) return job_->kill(victim, SIGKILL);
     if (which == fault::controller) return job_->end_controller();
     if (which == fault::store) return store_of_->end_store();
+    if (which == fault::service) return store_of_->end_service();
     job_->kill(victim, SIGSTOP);
     std::this_thread::sleep_for(span);
     job_->kill(victim, SIGCONT);
@@ -520,15 +524,17 @@ void add_stress_change(CLI::App& stress, action& chosen) {
   add_number(*change, "--faults", options->faults,
              "percent of the changes that a fault goes with: a process is killed or stopped, or the controller ended",
              0, 100);
-  change->add_option("--kinds", options->kinds, "kinds of the faults: kill, stop, controller, store (default: all)")
+  change
+      ->add_option("--kinds", options->kinds,
+                   "kinds of the faults: kill, stop, controller, store, service (default: all)")
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(fault_names.begin(), fault_names.end())));
   change->add_flag("--only-faults", options->only_faults,
                    "raise faults, and change nothing; controllers that are ended alone, with --standby, may end no "
                    "request");
   change->add_flag("--standby", options->standby,
-                   "two controllers, of which an etcd that this command starts elects one, and an order service; the "
-                   "etcd is ended, too");
+                   "two controllers, of which an etcd that this command starts elects one, and an order service; these "
+                   "are ended, too");
   add_number(*change, "--lanes", options->clients.lanes, "lanes at each rank", std::size_t{1}, most_change_lanes);
   change->add_option("--seed", options->clients.seed, "seed of values, places and pauses")
       ->capture_default_str()
