@@ -16,7 +16,8 @@ namespace troupe {
 namespace {
 
 constexpr int most_generations = std::numeric_limits<int>::max() / most_attached_lanes;
-/// Generations of each slot for one controller; another one follows every few seconds at most.
+/// The generations of a slot that one controller uses. It would need more only if that many drivers had the slot in
+/// turn.
 constexpr int generations_of_controller = 1024;
 
 } // namespace

@@ -74,7 +74,7 @@ private:
 
   /// Returns the first slot in whose lane no rank has or will have requests; nullopt if there is none.
   [[nodiscard]] std::optional<int> free_slot();
-  /// Returns an address of slot \p slot that nobody has had.
+  /// Returns an address of slot \p slot that no driver has had.
   [[nodiscard]] process_address draw_address(int slot);
   /// Connects a driver to the order of epoch \p of, under another address if a driver of an earlier controller has had
   /// its slot and is retiring. Returns false if no slot is free.

@@ -368,7 +368,8 @@ session_table<control_server::order_host>::value_type* control_server::find_deci
 bool control_server::are_at_one_gate() const {
   const auto have_all = [this](auto gate) {
     return std::ranges::all_of(sessions_, [&](const auto& one) {
-      // A process that is refused has a session until it is told, one that is lost until its connection ends (SEC-2).
+      // Others do not count (SEC-2): a refused process has a session until the refusal is sent, a lost one until its
+      // connection ends.
       return !state_.has_member(one.first) || (one.second.*gate).has_value();
     });
   };

@@ -40,7 +40,7 @@ bool host_session::follow(std::unique_lock<std::mutex>&, epoch of, std::string_v
   if (of != serves_) return true;
   error lost = service_->receive_from_controller(batch, now());
   if (!lost) {
-    // By a controller that another one has replaced, maybe: the other one would go on with this order.
+    // The controller may have been replaced already. Its successor must not go on with an order that is closed.
     if (kept_.of == of && service_->is_closed()) end_order();
     return true;
   }

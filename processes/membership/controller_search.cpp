@@ -11,7 +11,8 @@ namespace {
 
 /// Longest delay between two attempts to connect; it doubles up to this with each attempt that fails.
 constexpr std::chrono::seconds longest_retry_delay{1};
-/// The same where there are several controllers, because each attempt is for one of them, and leases are running.
+/// The same if there are several controllers. It is shorter because an attempt tries only one of them, and the lease of
+/// this process may be about to end.
 constexpr std::chrono::milliseconds longest_retry_delay_of_several{200};
 /// Longest time without the controller after which the user is first told why.
 constexpr std::chrono::seconds latest_first_notice{3};

@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds pause_before_start{50};
 constexpr std::chrono::milliseconds pause_before_look{20};
+constexpr std::chrono::seconds longest_wait_for_supervisor{5};
 constexpr const char* loopback = "127.0.0.1";
 
 std::string address_of(std::uint16_t port) {
@@ -173,12 +174,13 @@ void standby_job::kill(launch::place_index place, int signal) {
 void standby_job::end_controller() {
   for (std::size_t i = 0; i < ports_.size(); ++i) {
     if (!listens(ports_[i])) continue;
-    std::promise<void> done; // or the former controller would be asked whether the next one serves
-    supervisor_.post([this, i, &done] {
+    const auto done = std::make_shared<std::promise<void>>();
+    supervisor_.post([this, i, done] {
       if (controllers_[i].running) supervisor_.kill(*controllers_[i].running, SIGKILL);
-      done.set_value();
+      done->set_value();
     });
-    done.get_future().wait();
+    // Or the former controller would be asked whether the next one serves.
+    static_cast<void>(done->get_future().wait_for(longest_wait_for_supervisor));
   }
 }
 

@@ -57,7 +57,7 @@ private:
   };
 
   // On the supervisor's thread:
-  /// Starts the ranks' processes when the order service has its gate, so that they find it.
+  /// Starts the ranks' processes as soon as the order service listens at its gate, so that they connect to it.
   void fill_when_ordered();
   void keep(service& one);
   void fill(launch::place_index place);

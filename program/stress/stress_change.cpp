@@ -41,7 +41,7 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-/// Those behind the controller's are of --standby.
+/// There is a store and an order service (`service`) only with --standby.
 enum class fault : std::uint8_t { kill, stop, controller, store, service };
 constexpr std::array fault_names{"kill", "stop", "controller", "store", "service"};
 

@@ -123,9 +123,9 @@ private:
   /// Passes a message through connection \p through to controller \p to.
   void hear(const sender& from, simulated_controllers::number to, std::uint64_t through, std::string_view bytes);
   void note_message(const sender& from, std::string_view bytes);
-  /// Records a welcome of controller \p by to process \p to, and checks its message if that grants a lease. The lease
-  /// counts from a heartbeat: a grant that was decided before another controller was elected, and is sent afterwards,
-  /// prolongs nothing (MEM-1).
+  /// Handles a message of controller \p by to process \p to: records a welcome, and checks a grant of a lease. The
+  /// lease counts from a heartbeat: a grant that was decided before another controller was elected, and is sent
+  /// afterwards, prolongs nothing (MEM-1).
   void note_directive(simulated_controllers::number by, fibers::group to, std::string_view bytes);
   /// Records what \p event of a controller says about a planned change.
   void note_change(const control_event& event, const controller_state& state);

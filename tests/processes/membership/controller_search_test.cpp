@@ -17,8 +17,9 @@ using namespace std::chrono_literals;
 constexpr transport_event_kind unreachable = transport_event_kind::unreachable;
 
 struct search_scene {
-  explicit search_scene(nanoseconds patience = nanoseconds::max(), nanoseconds told = 30s)
-    : search{{.address = "10.0.0.1:7000", .patience = told}, patience, now} {}
+  explicit search_scene(nanoseconds patience = nanoseconds::max(), nanoseconds told = 30s,
+                        const std::string& addresses = "10.0.0.1:7000")
+    : search{{.address = addresses, .patience = told}, patience, now} {}
 
   void lose(std::uint64_t attempt, transport_event_kind kind = unreachable, std::string text = "no process listens") {
     search.lose(attempt, {.kind = kind, .text = std::move(text)}, now);
@@ -69,6 +70,18 @@ TEST_CASE("a process connects at once, and again after delays that double up to 
     CHECK_FALSE(at.search.begin_attempt(at.now));
     at.now += 1ns;
     CHECK(at.search.begin_attempt(at.now) == ++attempt);
+  }
+}
+
+TEST_CASE("a process with several controllers tries one at least every 200 ms", "[processes][takeover]") {
+  search_scene at{nanoseconds::max(), 30s, "10.0.0.1:7000,10.0.0.2:7000"};
+  std::uint64_t attempt = 0;
+  for (const nanoseconds delay : {0ms, 20ms, 40ms, 80ms, 160ms, 200ms, 200ms, 200ms}) {
+    at.now += delay - 1ns;
+    if (attempt > 0) CHECK_FALSE(at.search.begin_attempt(at.now));
+    at.now += 1ns;
+    CHECK(at.search.begin_attempt(at.now) == ++attempt);
+    at.lose(attempt);
   }
 }
 
