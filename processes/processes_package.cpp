@@ -13,8 +13,7 @@ namespace {
 
 std::shared_ptr<membership> join(const membership_terms& terms) {
   return std::make_shared<controlled_membership>(
-      describe_process(terms.settings, *terms.selected.api, *terms.selected.collectives, terms.where), terms.settings,
-      terms.helpers, terms.selected, terms.time, terms.wait);
+      describe_process(terms.settings, *terms.selected.api, *terms.selected.collectives, terms.where), terms);
 }
 
 std::shared_ptr<one_shot_meeting_place> make_meetings(const configuration& settings) {

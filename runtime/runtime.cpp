@@ -48,8 +48,8 @@ void require_rung(const recovery_terms& terms, const capabilities& able) {
   require(recovery_rung::revoke, feature::revoke);
 }
 
-/// Forms and destroys a communicator of one rank, because the first communicator of a process takes longest. A spare
-/// calls this in advance. A failure is only logged here: it is reported when the spare is needed.
+/// Forms and destroys a communicator of one rank, because the first communicator of a process takes longest. Spares do
+/// this in advance. A failure is only logged here: it is reported when the spare is needed.
 void rehearse(backend& collectives, const std::shared_ptr<device>& on) {
   try {
     const auto alone = collectives.create(collectives.make_unique_id(), rank{0}, 1, on);
@@ -165,10 +165,21 @@ world runtime::form_world(const world_options& options) {
   }
   std::shared_ptr<membership> member;
   if (has_controller) {
-    member = p.join(plan.locals.front().where->id());
+    first_device = plan.locals.front().where;
+    std::function<void()> stands_by;
+    // A process that was started again learns only now whether another has its place. It must not join late for that.
+    if (!p.settings.control.assignment.spare)
+      stands_by = [helpers = p.helpers, limit = p.settings.deadlines.form, collectives = p.selected.collectives,
+                   on = first_device] {
+        helpers->run(
+            "the rehearsal of a spare", limit, [collectives, on] { rehearse(*collectives, on); },
+            [](const error& failure) {
+              if (failure) log_warning(to_string(failure));
+            });
+      };
+    member = p.join(first_device->id(), std::move(stands_by));
     plan.to_controller = member->channel();
     plan.services.lease = member->lease();
-    first_device = plan.locals.front().where;
   }
   shared->status = plan.status;
   shared->deadlines = plan.deadlines;

@@ -363,7 +363,7 @@ local_rank runtime::parts::make_local(rank self, device_id where, pool_uses& use
   return {self, opened, launch_thread};
 }
 
-std::shared_ptr<membership> runtime::parts::join(device_id where) {
+std::shared_ptr<membership> runtime::parts::join(device_id where, std::function<void()> stands_by) {
   const std::lock_guard lock{mutex};
   if (ended) throw exception{errc::stopping, "the runtime has ended, because the process ends"};
   if (member)
@@ -375,7 +375,8 @@ std::shared_ptr<membership> runtime::parts::join(device_id where) {
                       .where = where,
                       .helpers = helpers,
                       .time = services.time,
-                      .wait = wait.wait});
+                      .wait = wait.wait,
+                      .stands_by = std::move(stands_by)});
   return member;
 }
 

@@ -81,8 +81,8 @@ public:
   [[nodiscard]] std::function<buffer(lent_kind what, std::size_t size_bytes)>
   lender(std::shared_ptr<memory_pool> pool) const;
   /// Makes this process a member of its controller's world. Errors: those of membership; invalid_argument (it is a
-  /// member already), stopping (the process ends).
-  [[nodiscard]] std::shared_ptr<membership> join(device_id where);
+  /// member already), stopping (the process ends). \p stands_by: see membership_terms.
+  [[nodiscard]] std::shared_ptr<membership> join(device_id where, std::function<void()> stands_by);
 
   /// Serves the metrics at metrics.address, or returns null if another process of the job has the port.
   [[nodiscard]] std::unique_ptr<metrics_endpoint> open_endpoint() const;

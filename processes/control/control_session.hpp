@@ -129,6 +129,7 @@ protected:
   [[nodiscard]] nanoseconds heartbeat_period() const noexcept { return terms_.heartbeat; }
   [[nodiscard]] nanoseconds suspicion() const noexcept { return terms_.suspicion; }
   [[nodiscard]] bool has_successors() const noexcept { return terms_.has_successors; }
+  [[nodiscard]] bool stands_by() const noexcept { return terms_.is_spare; }
   [[nodiscard]] epoch latest_epoch() const noexcept { return terms_.latest; }
   /// Introduces the member again over the same connection, because the controller has ended its session.
   void rejoin();

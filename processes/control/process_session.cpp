@@ -60,6 +60,7 @@ process_message process_session::introduce() {
 void process_session::admitted() {
   who_.prepared = std::max(who_.prepared, latest_epoch()); // it may never be a rank, and outlive all that were
   if (unreported_) send(*std::exchange(unreported_, std::nullopt));
+  if (stands_by() && services_.stands_by) std::exchange(services_.stands_by, {})();
 }
 
 void process_session::hear(controller_message& what) {

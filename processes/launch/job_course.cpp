@@ -15,6 +15,10 @@ namespace {
 constexpr int not_started_status = 127;
 constexpr int failed_world_status = 1;
 
+/// Longest time for which a process is not started because its world forms with a spare. The start of a process, of its
+/// context on a GPU above all, makes such a forming take about twice as long.
+constexpr std::chrono::nanoseconds longest_yield = std::chrono::seconds{2};
+
 } // namespace
 
 bool drains(int signal) noexcept {
@@ -41,6 +45,10 @@ void job_course::start_all() {
 void job_course::hear(const control_event& event) {
   is_leaving_ = event.phase == control_phase::finishing || event.phase == control_phase::stopping;
   is_rebuilding_ = event.phase == control_phase::rebuilding;
+  is_serving_ = event.phase == control_phase::serving;
+  if (is_serving_) served_ = event;
+  if (is_serving_ || is_leaving_)
+    for (place_index place = 0; place < slots_.size(); ++place) end_yielding(place);
   if (is_rebuilding_) {
     for (place_index place = 0; place < slots_.size(); ++place)
       if (slots_[place].held_back) fill(place);
@@ -69,6 +77,7 @@ void job_course::joined(const std::string& name) {
 
 void job_course::want(place_index place) {
   (is_rebuilding_ ? slots_[place].wanted : slots_[place].asked) = true;
+  end_yielding(place);
   if (ending_ || slots_[place].is != process_slot::state::empty) return;
   if (const auto delay = start_for_world(place)) start_later(place, *delay);
 }
@@ -141,6 +150,30 @@ void job_course::start_later(place_index place, std::chrono::nanoseconds delay) 
   });
 }
 
+bool job_course::is_replaced(place_index place) const {
+  if (served_.spares == 0) return false;
+  return !is_serving_ || std::ranges::find(served_.holders, plan_.places[place].name) != served_.holders.end();
+}
+
+void job_course::start_after_recovery(place_index place, std::chrono::nanoseconds delay) {
+  slots_[place].is = process_slot::state::waiting;
+  slots_[place].yields_until = actions_.now() + delay;
+  actions_.after(longest_yield, [this, place] { end_yielding(place); });
+}
+
+void job_course::end_yielding(place_index place) {
+  process_slot& one = slots_[place];
+  if (!one.yields_until) return;
+  const auto left = *std::exchange(one.yields_until, std::nullopt) - actions_.now();
+  if (one.is != process_slot::state::waiting) return;
+  if (is_leaving_) {
+    one.is = process_slot::state::empty;
+    one.held_back = true;
+    return finish_if_empty();
+  }
+  start_later(place, std::max(left, std::chrono::nanoseconds{0}));
+}
+
 void job_course::refused(place_index place, const std::string& why) {
   const std::string name = plan_.places[place].describe();
   actions_.say(name + " cannot be started: " + why);
@@ -155,12 +188,17 @@ void job_course::exited(place_index place, pid_t pid, const exit_status& status)
   one.is = process_slot::state::empty;
   actions_.report_end(place, pid, status);
   const exit_decision decision = ending_ ? exit_decision{} : decide(place, pid, status);
+  const bool yields = decision.what == after_exit::respawn && is_replaced(place) && !one.wanted && !one.asked;
   if (!status.succeeded()) {
     const std::string what = name_of(place, pid) + " " + to_string(status);
-    actions_.say(what + (decision.reason.empty() ? "" : " and " + decision.reason));
+    actions_.say(what + (decision.reason.empty() ? "" : " and " + decision.reason) +
+                 (yields ? ", when the world serves with a spare" : ""));
     if (decision.what != after_exit::respawn) one.failed = {status.as_shell_status(), what, failures_++};
   }
-  if (decision.what == after_exit::respawn) start_later(place, decision.delay);
+  if (yields)
+    start_after_recovery(place, decision.delay);
+  else if (decision.what == after_exit::respawn)
+    start_later(place, decision.delay);
   if (decision.what == after_exit::end_job) {
     // The job's status is decided here: that of spares which are told to end below does not count.
     if (status.succeeded()) end_ = end_by_failures();

@@ -93,6 +93,8 @@ private:
     bool held_back = false; ///< Left empty because the world's processes are leaving.
     bool wanted = false;    ///< The rebuilding world needs a process here.
     bool asked = false;     ///< Somebody has asked for a process here, and none has joined since.
+    /// While it waits for the world to go on with a spare in its place: when it may be started.
+    std::optional<std::chrono::steady_clock::time_point> yields_until{};
     /// The failure of the last process: its status, the reason as text for users, and the number of earlier failures.
     struct failure {
       int status;
@@ -112,6 +114,11 @@ private:
   [[nodiscard]] std::optional<std::chrono::nanoseconds> start_for_world(place_index place);
   void start(place_index place);
   void start_later(place_index place, std::chrono::nanoseconds delay);
+  /// Returns whether a spare can take the rank that the process of \p place had.
+  [[nodiscard]] bool is_replaced(place_index place) const;
+  /// Starts the process of \p place, but first lets the world go on without it.
+  void start_after_recovery(place_index place, std::chrono::nanoseconds delay);
+  void end_yielding(place_index place);
   void refused(place_index place, const std::string& why);
   [[nodiscard]] exit_decision decide(place_index place, pid_t pid, const exit_status& status);
   [[nodiscard]] std::string name_of(place_index place, pid_t pid) const;
@@ -130,6 +137,8 @@ private:
   bool finished_ = false;
   bool is_leaving_ = false; ///< The world's processes have begun to leave.
   bool is_rebuilding_ = false;
+  control_event served_{}; ///< The latest of phase serving.
+  bool is_serving_ = false;
   error world_failure_{};
   std::optional<job_end> end_; ///< The first reason to end the job.
   std::size_t failures_{};

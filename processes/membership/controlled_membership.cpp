@@ -157,20 +157,21 @@ struct controlled_membership::listener {
   }
 };
 
-controlled_membership::controlled_membership(join_request who, const configuration& settings,
-                                             std::shared_ptr<deadline_pool> helpers, const selected_backend& selected,
-                                             std::shared_ptr<const clock> time, const wait_profile& wait)
-  : address_{settings.control.address},
-    claim_{who.who.gpu.empty() ? device_claim{}
-                               : device_claim{device_claims_folder(), who.who.gpu, settings.control.address,
-                                              describe(who.who) + " of the controller at " + settings.control.address}},
-    api_{selected.api},
+controlled_membership::controlled_membership(join_request who, const membership_terms& terms)
+  : address_{terms.settings.control.address},
+    claim_{who.who.gpu.empty()
+               ? device_claim{}
+               : device_claim{device_claims_folder(), who.who.gpu, terms.settings.control.address,
+                              describe(who.who) + " of the controller at " + terms.settings.control.address}},
+    api_{terms.selected.api},
     world_{std::make_shared<listener>()},
     // process_session decides when the process gives up
-    controller_{std::make_shared<controller_connection>(settings.control, settings.control.assignment.token,
+    controller_{std::make_shared<controller_connection>(terms.settings.control, terms.settings.control.assignment.token,
                                                         nanoseconds::max())} {
+  const configuration& settings = terms.settings;
+  const selected_backend& selected = terms.selected;
   const auto deadline = settings.deadlines.form;
-  session_services session{.time = std::move(time),
+  session_services session{.time = terms.time,
                            .send =
                                [weak = std::weak_ptr{controller_}](std::string bytes) {
                                  if (const auto controller = weak.lock()) controller->send(std::move(bytes));
@@ -189,7 +190,7 @@ controlled_membership::controlled_membership(join_request who, const configurati
             world->hear(std::move(what));
           },
       .make_id =
-          [pool = std::move(helpers), collectives = selected.collectives, deadline](const auto& take) {
+          [pool = terms.helpers, collectives = selected.collectives, deadline](const auto& take) {
             pool->run(
                 "the creation of a unique id", deadline,
                 [collectives, take] { take({}, collectives->make_unique_id()); },
@@ -211,8 +212,9 @@ controlled_membership::controlled_membership(join_request who, const configurati
             log_info("requests of epoch " + to_string(of) + " are ordered through " +
                      (through_rings ? "shared memory" : "the control connection"));
           },
+      .stands_by = terms.stands_by,
       .fused = settings.fusion,
-      .ring_wait = wait,
+      .ring_wait = terms.wait,
       .enter_ring_thread = [api = selected.api] { api->enter_thread(std::nullopt); }};
   if (settings.ordering == ordering::agreed) // else there is no order to agree on
     services.knock = [port = gate_port(settings.control)] { return knock_at_gate(port); };

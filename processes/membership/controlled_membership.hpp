@@ -8,6 +8,7 @@
 #include <troupe/processes/transport/transport.hpp>
 #include <troupe/runtime/configuration/configuration.hpp>
 #include <troupe/runtime/membership.hpp>
+#include <troupe/runtime/packages.hpp>
 #include <troupe/runtime/placement/backend_selection.hpp>
 #include <troupe/runtime/placement/device_claim.hpp>
 
@@ -44,10 +45,8 @@ namespace troupe {
 class controlled_membership final : public membership {
 public:
   /// Errors: invalid_argument (the controller's address; certificates that are not valid, or are missing beyond
-  /// loopback), missing (certificate files), device_occupied (another world uses the GPU). \p wait: of the thread that
-  /// receives the decisions about this rank's requests.
-  controlled_membership(join_request who, const configuration& settings, std::shared_ptr<deadline_pool> helpers,
-                        const selected_backend& selected, std::shared_ptr<const clock> time, const wait_profile& wait);
+  /// loopback), missing (certificate files), device_occupied (another world uses the GPU).
+  controlled_membership(join_request who, const membership_terms& terms);
   ~controlled_membership() override { end(); }
 
   [[nodiscard]] const std::shared_ptr<process_session>& session() const noexcept { return session_; }

@@ -105,8 +105,8 @@ struct course_rig {
     }
     does.clear();
   }
-  lines hear(control_phase phase, std::vector<std::string> holders = {}) {
-    course.hear({.phase = phase, .holders = std::move(holders)});
+  lines hear(control_phase phase, std::vector<std::string> holders = {}, std::size_t spares = 0) {
+    course.hear({.phase = phase, .spares = spares, .holders = std::move(holders)});
     return does.taken();
   }
   lines world_fails(const std::string& why) {
@@ -547,6 +547,73 @@ TEST_CASE("a job that ends starts nothing for its world", "[launch]") {
   CHECK(rig.want(0).empty());
   CHECK(rig.end(1).size() == 1);
   CHECK(rig.end(2).back() == "finish 0");
+}
+
+TEST_CASE("a process whose rank a spare takes is started again when the world serves", "[launch]") {
+  course_rig rig{2, 1, {.budget = {.count = 2}, .hasty = 0s}};
+  static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+  CHECK(rig.end(0, {.signal = SIGKILL}) ==
+        lines{"report 0, pid 101 was ended by signal 9 (SIGKILL)",
+              "process 0 (pid 101) was ended by signal 9 (SIGKILL) and is started again (1 of 2 within 600s), "
+              "when the world serves with a spare",
+              "after 2000ms"});
+  CHECK(rig.hear(control_phase::rebuilding).empty());
+  CHECK(rig.hear(control_phase::forming).empty());
+  SECTION("at once") {
+    CHECK(rig.hear(control_phase::serving, {"1", "s0"}) == lines{"after 0ms"});
+  }
+  SECTION("or when the world needs it after all") {
+    CHECK(rig.want(0) == lines{"after 0ms"});
+  }
+  SECTION("or after two seconds") {
+    CHECK(rig.call_next() == lines{"after 0ms"});
+    CHECK(rig.call_next() == lines{"start 0, attempt 1"});
+    return;
+  }
+  SECTION("but not when it has ended meanwhile") {
+    CHECK(rig.hear(control_phase::finishing).empty());
+    CHECK(rig.call_next().empty());
+    CHECK(rig.hear(control_phase::rebuilding) == lines{"start 0, attempt 1"});
+    return;
+  }
+  SECTION("nor when the job has") {
+    static_cast<void>(rig.end_with(0));
+    CHECK(rig.call_next().empty());
+    CHECK(rig.hear(control_phase::serving, {"1", "s0"}).empty());
+    return;
+  }
+  CHECK(rig.call_next().empty()); // the two seconds
+  CHECK(rig.call_next() == lines{"start 0, attempt 1"});
+  CHECK(rig.hear(control_phase::serving, {"1", "s0"}, 1).empty());
+}
+
+TEST_CASE("a process waits no longer for a spare than for its delay", "[launch]") {
+  course_rig rig{2, 1, {.budget = {.count = 2, .first_delay = 3s}, .hasty = 0s}};
+  rig.fail_and_restart(0);
+  static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+  CHECK(rig.end(0, {.code = 3}).back() == "after 2000ms");
+  rig.does.pass(1s);
+  CHECK(rig.hear(control_phase::serving, {"1", "s0"}) == lines{"after 2000ms"});
+}
+
+TEST_CASE("a process that no spare can replace is started again at once", "[launch]") {
+  SECTION("none stands by") {
+    course_rig rig{2, 1};
+    static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}));
+    CHECK(rig.end(0, {.code = 3}).back() == "after 0ms");
+  }
+  SECTION("it had no rank") {
+    course_rig rig{2, 1};
+    static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+    CHECK(rig.end(2, {.code = 3}).back() == "after 0ms");
+  }
+  SECTION("the world has said so already") {
+    course_rig rig{2, 1};
+    static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+    static_cast<void>(rig.hear(control_phase::rebuilding));
+    static_cast<void>(rig.want(0));
+    CHECK(rig.end(0, {.code = 3}).back() == "after 0ms");
+  }
 }
 
 TEST_CASE("a job waits for a spare that has a rank", "[launch]") {

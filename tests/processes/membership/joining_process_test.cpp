@@ -102,7 +102,13 @@ public:
       selected.note_hosts = [to = nodes](const unique_id& formation, std::span<const std::string> hosts) {
         to->note(formation, node_map::of_hosts(hosts));
       };
-    member = std::make_unique<controlled_membership>(who, settings, helpers, selected, time, wait_profile{});
+    member = std::make_unique<controlled_membership>(who, membership_terms{.settings = settings,
+                                                                           .selected = selected,
+                                                                           .where = device_id{0},
+                                                                           .helpers = helpers,
+                                                                           .time = time,
+                                                                           .wait = {},
+                                                                           .stands_by = {}});
   }
   void begin() {
     make();

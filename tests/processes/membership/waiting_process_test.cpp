@@ -7,8 +7,10 @@
 #include <troupe/device/error.hpp>
 #include <troupe/processes/controller.hpp>
 #include <troupe/runtime/runtime.hpp>
+#include <troupe/testing/fault_script.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <atomic>
@@ -104,6 +106,29 @@ TEST_CASE("a process that stands by waits longer than deadlines.form", "[process
   runtime second{settings};
   auto stands_by = std::async(std::launch::async, [&] { return second.form_world(); });
   CHECK(stands_by.wait_for(3s) == std::future_status::timeout);
+  control.stop();
+  CHECK_THROWS_AS(stands_by.get(), exception);
+}
+
+TEST_CASE("a process that stands by warms up: a spare, and one that was started again and has lost its place",
+          "[processes]") {
+  const bool is_spare = GENERATE(true, false);
+  const heard_log log;
+  controller control{options_of(1)};
+  runtime first{settings_of(control.address(), 0)};
+  const world held = first.form_world();
+  configuration settings = settings_of(control.address(), 0);
+  settings.log_level = configuration{}.log_level;
+  settings.control.assignment.name = "0 again";
+  settings.control.assignment.spare = is_spare;
+  settings.control.assignment.attempt = 1;
+  const auto script = std::make_shared<testing::fault_script>();
+  script->on(rank{0}).forming(0).fail(); // as all that can be seen of it
+  settings.faults = script;
+  runtime second{settings};
+  auto stands_by = second.form_world_async();
+  CHECK(log.await("a spare could not be warmed up"));
+  CHECK(stands_by.wait_for(0s) == std::future_status::timeout);
   control.stop();
   CHECK_THROWS_AS(stands_by.get(), exception);
 }
