@@ -674,7 +674,12 @@ TEST_CASE("figures of planned changes", "[.][planned-figures]") {
     if (is_gpu) made.control.assignment.device = place;
     return made;
   };
-  member first{settings(0, "0", 0)}, second{settings(1, "1", 0)};
+  constexpr int cycles = 20;
+  const auto slow = std::make_shared<testing::fault_script>(); // so that the rate meanwhile can be seen
+  for (std::uint64_t i = 1; i <= 3 * cycles; ++i) slow->on(rank{0}).forming(i).delay(500ms);
+  configuration of_first = settings(0, "0", 0);
+  of_first.faults = slow;
+  member first{of_first}, second{settings(1, "1", 0)};
   auto third = std::make_unique<member>(settings(2, "2", 0));
   for (member* const one : {&first, &second, third.get()}) REQUIRE(one->is_ready(epoch{0}, 3));
   whole_load asker{first.in()};
@@ -693,28 +698,20 @@ TEST_CASE("figures of planned changes", "[.][planned-figures]") {
     all[kind].push_back(
         {.longest = times.empty() ? ended - began : *std::ranges::max_element(times), .rate = rate / usual});
   };
-  const auto slowly = [] {
-    const auto script = std::make_shared<testing::fault_script>();
-    script->on(rank{2}).forming(0).delay(500ms); // so that the rate meanwhile can be seen
-    return script;
-  };
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < cycles; ++i) {
     const epoch last = first.in().epoch();
     measure("leave", [&] { control.leave(2).get(); });
     REQUIRE(first.is_ready(last, 2));
     third = nullptr;
     const epoch small = first.in().epoch();
     measure("join", [&] {
-      configuration made = settings(2, "2." + std::to_string(i), i + 1);
-      made.faults = slowly();
-      third = std::make_unique<member>(made);
+      third = std::make_unique<member>(settings(2, "2." + std::to_string(i), i + 1));
       REQUIRE(third->is_ready(small, 3));
     });
     REQUIRE(first.is_ready(small, 3));
     if (is_gpu) continue; // two processes of one world do not share a GPU
     configuration made = settings(2, "s" + std::to_string(i), 0);
     made.control.assignment.spare = true;
-    made.faults = slowly();
     auto spare = std::make_unique<member>(made);
     const auto stands_by = [&] {
       return std::ranges::any_of(control.change({}).get(), [](const world_process& one) { return !one.place; });
