@@ -29,6 +29,7 @@ struct formation_directive {
   error reason{};                   ///< Why the previous epoch ended; errc::none for the first.
   bool has_newcomers = false;       ///< Whether some process was not part of the previous epoch.
   std::vector<std::string> hosts{}; ///< The host of each rank.
+  std::vector<std::string> names{}; ///< The name of each rank's process.
   bool has_rings = false;           ///< Whether the process has been sent rings for its requests in this epoch.
   bool is_on_one_node = false;      ///< Whether all ranks have been sent rings by the same order service.
   /// Where the lanes stood when the previous epoch ended; null if there was none.

@@ -110,7 +110,7 @@ void fields(Wire& io, Message& what) {
     io.list(what.facts, most_facts, 1, [&](auto& one) { fields(io, one); });
     io.maybe(what.place, [&](auto& one) { io.field(one); });
     each(io, what.world_size, what.spare, what.attempt, what.local_device, what.device_count, what.last_epoch,
-         what.last_size, what.prepared, what.last_lease, what.kept, what.wall_clock_ns, what.nonce);
+         what.last_ranks, what.prepared, what.last_lease, what.kept, what.wall_clock_ns, what.nonce);
   } else if constexpr (std::is_same_v<type, heartbeat>) {
     each(io, what.number);
   } else if constexpr (std::is_same_v<type, lease_grant>) {
@@ -145,8 +145,8 @@ void fields(Wire& io, Message& what) {
     each(io, what.session, what.heartbeat, what.suspicion, what.is_spare, what.grants_leases, what.has_successors,
          what.latest);
   } else if constexpr (std::is_same_v<type, formation_directive>) {
-    each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.has_rings,
-         what.is_on_one_node, what.resume);
+    each(io, what.of, what.self, what.world_size, what.id, what.reason, what.has_newcomers, what.hosts, what.names,
+         what.has_rings, what.is_on_one_node, what.resume);
   } else if constexpr (std::is_same_v<type, rank_change>) {
     io.field(what.kind, rank_change_kind::join);
     io.maybe(what.place, [&](auto& one) { io.field(one); });

@@ -51,10 +51,10 @@ struct join_request {
   /// Number of processes started for this place before it. A process with `attempt` > 0 that finds the place taken
   /// stands by.
   int attempt = 0;
-  int local_device = 0;     ///< Index of the device that it is to use on its host.
-  int device_count = 0;     ///< Number of devices on its host.
-  epoch last_epoch{};       ///< The latest epoch that it was part of. A restarted controller continues from it.
-  int last_size = 0;        ///< The number of ranks of that epoch.
+  int local_device = 0; ///< Index of the device that it is to use on its host.
+  int device_count = 0; ///< Number of devices on its host.
+  epoch last_epoch{};   ///< The latest epoch that it was part of. A restarted controller continues from it.
+  std::vector<std::string> last_ranks{}; ///< The names of the processes that were ranks of that epoch.
   epoch prepared{};         ///< The latest epoch that it has prepared or heard of. Its number is not used again.
   nanoseconds last_lease{}; ///< How long its latest lease was granted for. It has given it up (MEM-1).
   /// The epoch that it goes on to serve under its lease, which it has not given up then: see lease_grant::outlasts. 0:

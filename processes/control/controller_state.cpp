@@ -516,8 +516,15 @@ void controller_state::note_departure(session_id which, const member& gone) {
   if (real_ <= gone.lease_until) departed_.emplace(which, lease_holder{gone.who, gone.lease_until});
 }
 
+bool controller_state::has_returned(const std::string& name) const {
+  // One that knows only earlier epochs is not that rank, but the process of the same name before it.
+  const auto found = returned_.find(name);
+  return found != returned_.end() && found->second >= former_epoch_;
+}
+
 bool controller_state::misses_former_ranks() const {
-  return epoch_ == epoch{0} && static_cast<int>(returned_.size()) < former_size_;
+  return epoch_ == epoch{0} &&
+         std::ranges::any_of(former_ranks_, [&](const std::string& one) { return !has_returned(one); });
 }
 
 bool controller_state::is_lease_running() const {
@@ -525,31 +532,30 @@ bool controller_state::is_lease_running() const {
   return misses_former_ranks() && real_ <= started_ + longest_lease_ + lease_bound(longest_lease_);
 }
 
-int controller_state::accounted_ranks() const {
-  // A rank that has joined again may have ended since, and have been replaced.
-  const auto others = std::ranges::count_if(replaced_, [&](const auto& one) { return !returned_.contains(one); });
-  return static_cast<int>(returned_.size()) + static_cast<int>(others);
+std::size_t controller_state::accounted_ranks() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      former_ranks_, [&](const std::string& one) { return has_returned(one) || replaced_.contains(one); }));
 }
 
 bool controller_state::lacks_majority() const {
-  return misses_former_ranks() && 2 * accounted_ranks() <= former_size_;
+  return misses_former_ranks() && 2 * accounted_ranks() <= former_ranks_.size();
 }
 
 void controller_state::note_past(const join_request& asked) {
-  // Processes of one place follow each other. A spare's place is only a preference.
-  const std::string which = asked.place && !asked.spare ? "place " + std::to_string(*asked.place) : describe(asked.who);
+  const std::string& which = asked.who.name; // the same for processes that follow each other
   tried_ = std::max(tried_, asked.prepared);
   if (epoch_ != epoch{0}) return; // it knows better
   if (asked.last_epoch == epoch{0}) {
     had_epochs_ = had_epochs_ || asked.prepared != epoch{0};
-    if (asked.attempt > 0 && !asked.spare) replaced_.insert(which);
+    if (asked.attempt > 0) replaced_.emplace(which, asked.spare);
     return;
   }
-  returned_.insert(which);
+  epoch& known = returned_[which];
+  known = std::max({known, asked.last_epoch, asked.prepared});
   longest_lease_ = std::max(longest_lease_, asked.last_lease);
   if (asked.last_epoch < former_epoch_) return;
   former_epoch_ = asked.last_epoch;
-  former_size_ = asked.last_size;
+  former_ranks_ = {asked.last_ranks.begin(), asked.last_ranks.end()};
 }
 
 running_time controller_state::read_clock(boot_time now) {
@@ -562,7 +568,7 @@ running_time controller_state::read_clock(boot_time now) {
 
 std::string controller_state::missing_text() const {
   if (lacks_majority())
-    return "of the " + std::to_string(former_size_) + " ranks of epoch " + to_string(former_epoch_) + " " +
+    return "of the " + std::to_string(former_ranks_.size()) + " ranks of epoch " + to_string(former_epoch_) + " " +
            std::to_string(accounted_ranks()) +
            " have joined this controller again or were replaced. The others may serve under another one, so the world "
            "forms only with more than half of them: end the others and start the job again";
@@ -615,7 +621,7 @@ void controller_state::advance(running_time now, control_effects& out) {
   // Places may have been free in the former epoch. A rank that has not come back in time counts as lost.
   const bool has_former_ranks = !misses_former_ranks() || (now >= due_ && !lacks_majority() && !recovery_.fails_fast());
   // Another epoch, of which nobody here was a rank, ends with its leases.
-  const bool is_former_world = phase_ == control_phase::gathering && former_size_ > 0 && has_former_ranks &&
+  const bool is_former_world = phase_ == control_phase::gathering && !former_ranks_.empty() && has_former_ranks &&
                                real_ > started_ + longest_lease_ + lease_bound(longest_lease_);
   // A rank of the former epoch may have been started to stand by.
   if (phase_ != control_phase::gathering || is_former_world) fill_places(now);
@@ -633,7 +639,8 @@ void controller_state::advance(running_time now, control_effects& out) {
   if (phase_ == control_phase::gathering && had_epochs_ && returned_.empty() && now < due_) return;
   // If each place had another process before, there may have been a world, and a spare process may live that had taken
   // one of them.
-  const bool are_all_replaced = static_cast<int>(replaced_.size()) >= terms_.world_size;
+  const auto replaced = std::ranges::count_if(replaced_, [](const auto& one) { return !one.second; });
+  const bool are_all_replaced = replaced >= terms_.world_size;
   if (phase_ == control_phase::gathering && are_all_replaced && returned_.empty() && now < returning_until_) return;
   if (planned_) return begin_epoch(now, out);
   const int present = terms_.world_size - static_cast<int>(free.size());
@@ -757,9 +764,12 @@ void controller_state::form_if_due(running_time now, control_effects& out) {
   due_ = later(now, terms_.form);
   formation_directive directive{.of = epoch_, .self = {}, .world_size = ranks_, .id = *id_, .reason = reason_};
   directive.hosts.resize(static_cast<std::size_t>(ranks_));
+  directive.names.resize(static_cast<std::size_t>(ranks_));
   for (auto& [session, one] : members_) {
     if (!one.self) continue;
-    directive.hosts[static_cast<std::size_t>(one.self->value())] = one.who.host;
+    const auto self = static_cast<std::size_t>(one.self->value());
+    directive.hosts[self] = one.who.host;
+    directive.names[self] = one.who.name;
     directive.has_newcomers = directive.has_newcomers || one.joined_in.next() == epoch_;
   }
   out.emplace_back(control_effect::open_order{epoch_, ranks_, known_commits(), std::exchange(before_, {})});

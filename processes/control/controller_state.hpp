@@ -273,8 +273,10 @@ private:
   /// Returns whether this controller has formed no epoch yet, and ranks of the latest one of a former controller have
   /// not joined it. It learns of that epoch from those that have.
   [[nodiscard]] bool misses_former_ranks() const;
+  /// Returns whether the rank of that epoch whose process is called \p name has joined.
+  [[nodiscard]] bool has_returned(const std::string& name) const;
   /// Returns how many ranks of that epoch have joined this controller again or were replaced.
-  [[nodiscard]] int accounted_ranks() const;
+  [[nodiscard]] std::size_t accounted_ranks() const;
   /// Returns whether the others are half of the ranks or more. They may serve under another controller.
   [[nodiscard]] bool lacks_majority() const;
   /// Keeps what a process that joins says about a former controller.
@@ -442,12 +444,13 @@ private:
   boot_time claimed_until_ = boot_time::max();
   std::uint64_t incarnation_ = 1;
   std::map<session_id, lease_holder> departed_;
-  /// The processes that have joined and were in an epoch before: their places, or descriptions where they have none.
-  std::set<std::string> returned_;
-  std::set<std::string> replaced_; ///< Those that their manager has started in the place of one that had ended.
-  epoch former_epoch_{};           ///< The latest epoch that `returned_` know.
-  int former_size_ = 0;            ///< Its number of ranks.
-  bool had_epochs_ = false;        ///< A process that was no rank has told of an epoch of a former controller.
+  /// The names of processes that have joined and were in an epoch before, and the latest epoch of which each knows.
+  std::map<std::string, epoch> returned_;
+  /// The names of those that their manager has started in the place of one that had ended, and whether as spares.
+  std::map<std::string, bool> replaced_;
+  epoch former_epoch_{};               ///< The latest epoch in which one of `returned_` was.
+  std::set<std::string> former_ranks_; ///< The names of the processes that were its ranks.
+  bool had_epochs_ = false;            ///< A process that was no rank has told of an epoch of a former controller.
   /// Until then the processes that were connected to a former controller notice its loss and join this one.
   running_time returning_until_{};
   nanoseconds longest_lease_{}; ///< That they have been granted.

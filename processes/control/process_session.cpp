@@ -87,7 +87,7 @@ void process_session::hear(controller_message& what) {
                    epoch_ = directive.of;
                    serves_ = {};
                    changes_to_ = {};
-                   who_.last_size = directive.world_size;
+                   who_.last_ranks = directive.names;
                    if (grants_leases())
                      lease_->begin(directive.of, heartbeat_period());
                    else

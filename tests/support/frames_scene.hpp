@@ -59,7 +59,7 @@ struct frames_scene {
   void hear(controller_message what, session_id by = session) {
     link->receive(encode(controller_frame{by, std::move(what)}));
   }
-  void form(epoch of) { hear(formation_directive{.of = of, .self = rank{0}, .world_size = 2}); }
+  void form(epoch of) { hear(formation_directive{.of = of, .self = rank{0}, .world_size = 2, .names = {"0", "1"}}); }
   /// Lets \p span pass, and calls tick() every 20 ms. Returns whether the link wants a connection at the
   /// end.
   bool pass(nanoseconds span) {

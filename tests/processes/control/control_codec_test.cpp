@@ -41,6 +41,7 @@ std::vector<process_frame> process_frames() {
       .local_device = 1,
       .device_count = 8,
       .last_epoch = epoch{5},
+      .last_ranks = {"0", "s1"},
       .prepared = epoch{6},
       .wall_clock_ns = -12,
       .nonce = ring_session{{~0ULL, 5}}};
@@ -99,6 +100,7 @@ std::vector<controller_frame> controller_frames() {
                               .reason = sample_error,
                               .has_newcomers = true,
                               .hosts = {"here", "there"},
+                              .names = {"0", "1"},
                               .has_rings = true,
                               .is_on_one_node = true,
                               .resume = sample_points()}},
@@ -210,6 +212,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(join.local_device == 1);
   CHECK(join.device_count == 8);
   CHECK(join.last_epoch == epoch{5});
+  CHECK(join.last_ranks == std::vector<std::string>{"0", "s1"});
   CHECK(join.prepared == epoch{6});
   CHECK(join.wall_clock_ns == -12);
   const auto offers = decode_process_frame(encode(of_type<id_offer>(process_frames())), why);
@@ -261,6 +264,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(directive.reason.text == sample_error.text);
   CHECK(directive.has_newcomers);
   CHECK(directive.hosts == std::vector<std::string>{"here", "there"});
+  CHECK(directive.names == std::vector<std::string>{"0", "1"});
   CHECK(directive.has_rings);
   CHECK(directive.is_on_one_node);
   REQUIRE(directive.resume);

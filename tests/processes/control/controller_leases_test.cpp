@@ -4,7 +4,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe::tests {
 
@@ -31,12 +33,22 @@ nanoseconds time_to_form(controller_scene& world, const std::vector<session_id>&
   return world.now - began;
 }
 
-/// A process that joins a controller that was started again. It was in epoch 7, which had \p size ranks.
-void return_to(controller_scene& world, session_id link, int place, int size = 3, nanoseconds last_lease = lease) {
-  world.join(link, place, [&](join_request& asked) {
-    asked.last_epoch = epoch{7};
-    asked.last_size = size;
+/// The process named \p name joins a controller that was started again. It was in epoch \p last, as all of \p ranks.
+void return_to(controller_scene& world, session_id link, int name, const std::vector<int>& ranks = {0, 1, 2},
+               nanoseconds last_lease = lease, epoch last = epoch{7}) {
+  world.join(link, name, [&](join_request& asked) {
+    asked.who.name = std::to_string(name);
+    asked.last_epoch = last;
+    for (const int one : ranks) asked.last_ranks.push_back(std::to_string(one));
     asked.last_lease = last_lease;
+  });
+}
+
+/// The manager starts another process named \p name.
+void replace(controller_scene& world, session_id link, int name, int attempt = 1) {
+  world.join(link, name, [&](join_request& asked) {
+    asked.who.name = std::to_string(name);
+    asked.attempt = attempt;
   });
 }
 
@@ -142,7 +154,7 @@ TEST_CASE("a controller forgets the processes that it has lost", "[control][leas
 TEST_CASE("a controller that has formed an epoch forgets who has returned to it", "[control][lease]") {
   controller_scene world{terms_of(3)};
   for (const int place : {0, 1}) return_to(world, 11 + static_cast<session_id>(place), place);
-  world.join(13, 2, [](join_request& asked) { asked.attempt = 1; });
+  replace(world, 13, 2);
   CHECK(world.state.records_of_others() == 3);
   static_cast<void>(time_to_form(world, {11, 12, 13}));
   REQUIRE(world.phase() == control_phase::forming);
@@ -232,8 +244,8 @@ TEST_CASE("a controller that was started again waits for leases that a former on
   const nanoseconds granted = GENERATE(nanoseconds{9s}, nanoseconds{20s}); // the former one's may have been longer
   controller_scene world{terms_of(3)};
   world.pass(1s, {});
-  return_to(world, 21, 0, 3, granted);
-  return_to(world, 22, 1, 3, granted);
+  return_to(world, 21, 0, {0, 1, 2}, granted);
+  return_to(world, 22, 1, {0, 1, 2}, granted);
   world.join(23, 2);
   CHECK(world.phase() == control_phase::gathering);
   const nanoseconds took = time_to_form(world, {21, 22, 23});
@@ -252,11 +264,11 @@ TEST_CASE("a controller to which all ranks of a smaller world come back does not
           "[control][lease][planned]") {
   const bool shrinks = GENERATE(true, false);
   controller_scene world{terms_of(4, shrinks ? recovery_policy::shrink : recovery_policy::keep_size)};
-  return_to(world, 21, 0, 3);
-  return_to(world, 22, 1, 3);
+  return_to(world, 21, 0, {0, 1, 3});
+  return_to(world, 22, 1, {0, 1, 3});
   world.pass(lease + lease / 100 + 40ms, {21, 22});
   CHECK(world.phase() == control_phase::gathering); // one of its ranks is missing
-  return_to(world, 24, 3, 3);
+  return_to(world, 24, 3, {0, 1, 3});
   const nanoseconds took = time_to_form(world, {21, 22, 24});
   CHECK((took <= 20ms) == shrinks);
   if (shrinks) CHECK(world.state.event().ranks == 3);
@@ -275,7 +287,7 @@ TEST_CASE("a controller that is started again gives a place to a rank that once 
   world.join(21, 0, [](join_request& asked) {
     asked.spare = true; // as it was started
     asked.last_epoch = epoch{3};
-    asked.last_size = 1;
+    asked.last_ranks = {"21"};
     asked.last_lease = lease;
   });
   world.join(22, 1, [](join_request& asked) { asked.spare = true; });
@@ -306,7 +318,7 @@ TEST_CASE("a controller without proof about the others needs more than half of t
   const bool is_replaced = GENERATE(false, true); // the manager has started another process in the place of one
   controller_scene world{terms_of(3)};
   return_to(world, 21, 0);
-  world.join(22, 1, [&](join_request& asked) { asked.attempt = is_replaced ? 1 : 0; });
+  replace(world, 22, 1, is_replaced ? 1 : 0);
   world.join(23, 2);
   const nanoseconds took = time_to_form(world, {21, 22, 23});
   CHECK((took < 10s) == is_replaced);
@@ -323,12 +335,12 @@ TEST_CASE("processes that follow each other in one place count as one former ran
   };
   const bool is_replaced_before = GENERATE(false, true);
   if (is_replaced_before) {
-    world.join(21, 0, [](join_request& asked) { asked.attempt = 1; });
+    replace(world, 21, 0);
     end(21);
   }
   return_to(world, 22, 0);
   end(22);
-  world.join(23, 0, [](join_request& asked) { asked.attempt = 2; });
+  replace(world, 23, 0, 2);
   world.join(24, 1);
   world.join(25, 2);
   CHECK(time_to_form(world, {23, 24, 25}) >= 59s);
@@ -336,9 +348,42 @@ TEST_CASE("processes that follow each other in one place count as one former ran
 
 TEST_CASE("half of the former ranks are not more than half (MEM-1)", "[control][lease][MEM-1]") {
   controller_scene world{terms_of(2)};
-  return_to(world, 21, 0, 2);
+  return_to(world, 21, 0, {0, 1});
   world.join(22, 1);
   CHECK(time_to_form(world, {21, 22}) >= 59s);
+}
+
+TEST_CASE("what is known of processes that were no ranks of the latest epoch is no proof about its ranks (MEM-1)",
+          "[control][lease][MEM-1]") {
+  controller_scene world{terms_of(4, recovery_policy::shrink)};
+  return_to(world, 21, 0, {0, 1, 2}); // rank 3 had been lost
+  SECTION("they know an earlier epoch alone") {
+    for (const int name : {1, 3})
+      return_to(world, 22 + static_cast<session_id>(name), name, {0, 1, 2, 3}, lease, epoch{5});
+    CHECK(time_to_form(world, {21, 23, 25}) >= 59s); // 1 may have been replaced by another process of its name
+  }
+  SECTION("they follow processes that had ended before") {
+    replace(world, 25, 3);
+    CHECK(time_to_form(world, {21, 25}) >= 59s);
+  }
+  SECTION("but those are who have heard that it begins") {
+    for (const int name : {1, 2})
+      world.join(22 + static_cast<session_id>(name), name, [&](join_request& asked) {
+        asked.who.name = std::to_string(name);
+        asked.last_epoch = epoch{5};
+        asked.prepared = epoch{7};
+      });
+    CHECK(time_to_form(world, {21, 23, 24}) <= lease + lease / 100 + 40ms);
+  }
+  SECTION("and spares that had places, and were replaced") {
+    world.join(24, 2, [](join_request& asked) {
+      asked.who.name = "2";
+      asked.spare = true;
+      asked.attempt = 1;
+    });
+    world.pass(61s, {21, 24}); // 1 may come back
+    CHECK(world.phase() == control_phase::forming);
+  }
 }
 
 } // namespace troupe::tests

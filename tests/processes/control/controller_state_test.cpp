@@ -587,7 +587,7 @@ TEST_CASE("a controller that is started again waits for ranks of an epoch of whi
     world.join(12, 0, [](join_request& asked) {
       asked.spare = true;
       asked.last_epoch = epoch{4};
-      asked.last_size = 2;
+      asked.last_ranks = {"12", "14"};
     });
     world.pass(20s, {12, 13, 14}); // the other one may serve under its lease
   }
@@ -618,7 +618,7 @@ TEST_CASE("a controller that only replaced processes have joined waits until ran
     world.join(12, 0, [](join_request& asked) {
       asked.spare = true;
       asked.last_epoch = epoch{4};
-      asked.last_size = 1;
+      asked.last_ranks = {"12"};
     });
     CHECK(world.phase() == control_phase::forming);
     CHECK(world.state.current_epoch() == epoch{5});

@@ -488,7 +488,7 @@ TEST_CASE("a controller that is started again uses no number of an epoch that wa
   for (const int place : {0, 1})
     scene.join(11 + static_cast<session_id>(place), place, [&](join_request& asked) {
       asked.last_epoch = epoch{2};
-      asked.last_size = 2;
+      asked.last_ranks = {"11", "12"};
       asked.prepared = epoch{place == 0 ? 5U : 0U};
     });
   REQUIRE(scene.phase() == control_phase::forming);

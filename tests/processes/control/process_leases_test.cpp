@@ -109,7 +109,7 @@ TEST_CASE("a process gives up its lease before its connection, and tells the nex
   const join_request asked = scene.introduction();
   CHECK(scene.now() == standing::revoked);
   CHECK(asked.last_epoch == epoch{3});
-  CHECK(asked.last_size == 2);
+  CHECK(asked.last_ranks == std::vector<std::string>{"0", "1"});
   CHECK(asked.last_lease == 1h);
   scene.admit(8);
   scene.hear(lease_grant{.of = epoch{3}, .number = 0, .length = 1h}, 8); // of an epoch that this one did not form

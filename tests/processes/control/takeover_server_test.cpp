@@ -53,7 +53,7 @@ struct server_scene {
                                                      .place = place,
                                                      .device_count = 8,
                                                      .last_epoch = kept,
-                                                     .last_size = 2,
+                                                     .last_ranks = {"0", "1"},
                                                      .last_lease = 9s,
                                                      .kept = kept,
                                                      .nonce = ring_session{{100 + std::uint64_t(place), 0}}}}));

@@ -65,7 +65,7 @@ void come_back(controller_scene& world, session_id link, int place, epoch kept) 
   world.join(link, place, [&](join_request& asked) {
     asked.who = {.name = std::to_string(before), .host = "here", .pid = static_cast<std::int64_t>(before)};
     asked.last_epoch = epoch{1};
-    asked.last_size = 3;
+    asked.last_ranks = {"11", "13", "15"};
     asked.last_lease = lease;
     asked.kept = kept;
   });
@@ -318,7 +318,7 @@ TEST_CASE("a process that goes on with an epoch that nobody else does is told so
   world.note(world.state.take_over(std::nullopt, world.now));
   world.join(11, 0, [](join_request& asked) {
     asked.last_epoch = asked.kept = epoch{7};
-    asked.last_size = 1;
+    asked.last_ranks = {"11"};
     asked.last_lease = lease;
   });
   REQUIRE(world.told<failure_directive>(11).size() == 1);
@@ -590,7 +590,7 @@ private:
                                          .place = static_cast<int>(p),
                                          .device_count = 8,
                                          .last_epoch = one.serves,
-                                         .last_size = 3,
+                                         .last_ranks = {"0", "1", "2"},
                                          .last_lease = lease,
                                          .kept = kept},
                                         to.clock.at(now_), 0));
