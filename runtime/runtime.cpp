@@ -27,6 +27,9 @@ namespace {
 /// formed.
 constexpr std::chrono::seconds time_for_verdict{2};
 
+/// Longest time for which the end of a runtime waits for a spare that still warms up.
+constexpr std::chrono::seconds longest_rehearsal{10};
+
 /// Returns a random seed, so that processes whose worlds fail together do not all retry at the same moments.
 std::uint64_t draw_seed() {
   std::random_device entropy;
@@ -120,8 +123,9 @@ world runtime::form_world(const world_options& options) {
   const int count = static_cast<int>(devices.size());
 
   p.worlds->await_ends();
-  // Reserves helpers for aborting and forming all ranks at the same time, and for records and captures meanwhile.
-  p.helpers->reserve(2 * static_cast<std::size_t>(count) + 2);
+  // Reserves helpers for aborting and forming all ranks at the same time, and for records, captures and the rehearsal
+  // of a spare meanwhile.
+  p.helpers->reserve(2 * static_cast<std::size_t>(count) + 3);
 
   const std::uint64_t seed = draw_seed();
   auto pending = std::make_shared<admission_quota>(p.settings.limits.pending, p.services.poller);
@@ -169,10 +173,9 @@ world runtime::form_world(const world_options& options) {
     std::function<void()> stands_by;
     // A process that was started again learns only now whether another has its place. It must not join late for that.
     if (!p.settings.control.assignment.spare)
-      stands_by = [helpers = p.helpers, limit = p.settings.deadlines.form, collectives = p.selected.collectives,
-                   on = first_device] {
+      stands_by = [helpers = p.helpers, collectives = p.selected.collectives, on = first_device] {
         helpers->run(
-            "the rehearsal of a spare", limit, [collectives, on] { rehearse(*collectives, on); },
+            "the rehearsal of a spare", longest_rehearsal, [collectives, on] { rehearse(*collectives, on); },
             [](const error& failure) {
               if (failure) log_warning(to_string(failure));
             });

@@ -266,7 +266,8 @@ public:
   [[nodiscard]] rank_lines in(epoch one) const;
   /// Selects operation \p number of the rank, counted from 0.
   [[nodiscard]] operation_line operation(std::uint64_t number) const;
-  /// Selects forming \p number of the world, counted from 0.
+  /// Selects forming \p number of the world, counted from 0. In a process that stands by, rank 0 forms a communicator
+  /// once in advance, which counts.
   [[nodiscard]] forming_line forming(std::uint64_t number) const;
   /// Selects registration \p number of each epoch, counted from 0. Repeated registrations of earlier epochs come first.
   [[nodiscard]] registering_line registering(std::uint64_t number) const;

@@ -85,12 +85,12 @@ public:
 
   /// Polls \p one, which its stream has reached. Returns reached if the job is done or stop() has returned.
   [[nodiscard]] progress poll(job& one) {
-    const std::lock_guard lock{mutex_};
-    if (one.done || stopped_) return progress::reached; // after stop() completion does not mean success
-    if (!one.awaited) {
-      one.awaited = true;
-      changed_.notify_all();
+    {
+      const std::lock_guard lock{mutex_};
+      if (one.done || stopped_) return progress::reached; // after stop() completion does not mean success
+      if (std::exchange(one.awaited, true)) return progress::pending;
     }
+    changed_.notify_all(); // without the lock, for which the queue's thread would be put to sleep again
     return progress::pending;
   }
 

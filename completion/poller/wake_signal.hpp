@@ -37,9 +37,11 @@ public:
 
 private:
   void wake() noexcept {
-    const std::lock_guard lock{mutex_};
-    parked_.store(false);
-    wake_.notify_all();
+    {
+      const std::lock_guard lock{mutex_};
+      parked_.store(false);
+    }
+    wake_.notify_all(); // without the lock, for which the woken thread would be put to sleep again
   }
   void sleep(nanoseconds at_most) {
     std::unique_lock lock{mutex_};

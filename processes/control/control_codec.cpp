@@ -110,7 +110,7 @@ void fields(Wire& io, Message& what) {
     io.list(what.facts, most_facts, 1, [&](auto& one) { fields(io, one); });
     io.maybe(what.place, [&](auto& one) { io.field(one); });
     each(io, what.world_size, what.spare, what.attempt, what.local_device, what.device_count, what.last_epoch,
-         what.last_ranks, what.prepared, what.last_lease, what.kept, what.wall_clock_ns, what.nonce);
+         what.last_ranks, what.begun, what.prepared, what.last_lease, what.kept, what.wall_clock_ns, what.nonce);
   } else if constexpr (std::is_same_v<type, heartbeat>) {
     each(io, what.number);
   } else if constexpr (std::is_same_v<type, lease_grant>) {

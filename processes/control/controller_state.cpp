@@ -524,7 +524,8 @@ bool controller_state::has_returned(const std::string& name) const {
 
 bool controller_state::misses_former_ranks() const {
   return epoch_ == epoch{0} &&
-         std::ranges::any_of(former_ranks_, [&](const std::string& one) { return !has_returned(one); });
+         (former_ranks_.size() < former_size_ || // several have one name
+          std::ranges::any_of(former_ranks_, [&](const std::string& one) { return !has_returned(one); }));
 }
 
 bool controller_state::is_lease_running() const {
@@ -538,7 +539,7 @@ std::size_t controller_state::accounted_ranks() const {
 }
 
 bool controller_state::lacks_majority() const {
-  return misses_former_ranks() && 2 * accounted_ranks() <= former_ranks_.size();
+  return misses_former_ranks() && 2 * accounted_ranks() <= former_size_;
 }
 
 void controller_state::note_past(const join_request& asked) {
@@ -551,10 +552,11 @@ void controller_state::note_past(const join_request& asked) {
     return;
   }
   epoch& known = returned_[which];
-  known = std::max({known, asked.last_epoch, asked.prepared});
+  known = std::max({known, asked.last_epoch, asked.begun});
   longest_lease_ = std::max(longest_lease_, asked.last_lease);
-  if (asked.last_epoch < former_epoch_) return;
+  if (asked.last_epoch <= former_epoch_) return;
   former_epoch_ = asked.last_epoch;
+  former_size_ = asked.last_ranks.size();
   former_ranks_ = {asked.last_ranks.begin(), asked.last_ranks.end()};
 }
 
@@ -568,7 +570,7 @@ running_time controller_state::read_clock(boot_time now) {
 
 std::string controller_state::missing_text() const {
   if (lacks_majority())
-    return "of the " + std::to_string(former_ranks_.size()) + " ranks of epoch " + to_string(former_epoch_) + " " +
+    return "of the " + std::to_string(former_size_) + " ranks of epoch " + to_string(former_epoch_) + " " +
            std::to_string(accounted_ranks()) +
            " have joined this controller again or were replaced. The others may serve under another one, so the world "
            "forms only with more than half of them: end the others and start the job again";

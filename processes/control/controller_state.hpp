@@ -450,6 +450,7 @@ private:
   std::map<std::string, bool> replaced_;
   epoch former_epoch_{};               ///< The latest epoch in which one of `returned_` was.
   std::set<std::string> former_ranks_; ///< The names of the processes that were its ranks.
+  std::size_t former_size_ = 0;        ///< The number of its ranks.
   bool had_epochs_ = false;            ///< A process that was no rank has told of an epoch of a former controller.
   /// Until then the processes that were connected to a former controller notice its loss and join this one.
   running_time returning_until_{};

@@ -19,7 +19,8 @@ namespace troupe {
 
 /// Identifies a process to users and to the program that started it.
 struct process_identity {
-  std::string name{}; ///< The launcher's name for it ("0", "s1"), else its host and process id.
+  /// The launcher's name for it ("0", "s1"), else the number of its place, else its host and process id.
+  std::string name{};
   std::string host{};
   std::int64_t pid = 0;
   std::string gpu{}; ///< The GPU of its rank: the device's own name on that host; empty for a mock device.

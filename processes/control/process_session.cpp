@@ -78,6 +78,7 @@ void process_session::hear(controller_message& what) {
                  },
                  [&](const commits_wanted& wanted) {
                    serves_ = {};
+                   who_.begun = wanted.of;
                    who_.prepared = std::max(who_.prepared, wanted.of);
                    services_.deliver({wanted});
                  },

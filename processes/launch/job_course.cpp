@@ -45,9 +45,9 @@ void job_course::start_all() {
 void job_course::hear(const control_event& event) {
   is_leaving_ = event.phase == control_phase::finishing || event.phase == control_phase::stopping;
   is_rebuilding_ = event.phase == control_phase::rebuilding;
-  is_serving_ = event.phase == control_phase::serving;
-  if (is_serving_) served_ = event;
-  if (is_serving_ || is_leaving_)
+  const bool is_serving = event.phase == control_phase::serving;
+  if (is_serving) served_ = event;
+  if (is_serving || is_leaving_)
     for (place_index place = 0; place < slots_.size(); ++place) end_yielding(place);
   if (is_rebuilding_) {
     for (place_index place = 0; place < slots_.size(); ++place)
@@ -151,14 +151,16 @@ void job_course::start_later(place_index place, std::chrono::nanoseconds delay) 
 }
 
 bool job_course::is_replaced(place_index place) const {
-  if (served_.spares == 0) return false;
-  return !is_serving_ || std::ranges::find(served_.holders, plan_.places[place].name) != served_.holders.end();
+  return served_.spares > 0 && std::ranges::find(served_.holders, plan_.places[place].name) != served_.holders.end();
 }
 
 void job_course::start_after_recovery(place_index place, std::chrono::nanoseconds delay) {
-  slots_[place].is = process_slot::state::waiting;
-  slots_[place].yields_until = actions_.now() + delay;
-  actions_.after(longest_yield, [this, place] { end_yielding(place); });
+  process_slot& one = slots_[place];
+  one.is = process_slot::state::waiting;
+  one.yields_until = actions_.now() + delay;
+  actions_.after(longest_yield, [this, place, number = ++one.yields] {
+    if (slots_[place].yields == number) end_yielding(place);
+  });
 }
 
 void job_course::end_yielding(place_index place) {
@@ -169,7 +171,10 @@ void job_course::end_yielding(place_index place) {
   if (is_leaving_) {
     one.is = process_slot::state::empty;
     one.held_back = true;
-    return finish_if_empty();
+    actions_.say(plan_.places[place].describe() +
+                 " is not started again: the processes of its world have begun to leave");
+    if (respawning_.on_held_back(place)) begin_ending(SIGTERM);
+    return;
   }
   start_later(place, std::max(left, std::chrono::nanoseconds{0}));
 }
@@ -193,7 +198,7 @@ void job_course::exited(place_index place, pid_t pid, const exit_status& status)
     const std::string what = name_of(place, pid) + " " + to_string(status);
     actions_.say(what + (decision.reason.empty() ? "" : " and " + decision.reason) +
                  (yields ? ", when the world serves with a spare" : ""));
-    if (decision.what != after_exit::respawn) one.failed = {status.as_shell_status(), what, failures_++};
+    if (decision.what != after_exit::respawn || yields) one.failed = {status.as_shell_status(), what, failures_++};
   }
   if (yields)
     start_after_recovery(place, decision.delay);
@@ -213,7 +218,7 @@ exit_decision job_course::decide(place_index place, pid_t pid, const exit_status
   // While the world's processes leave, this one is not started again, unless the world has to rebuild: see hear().
   if (is_leaving_ && decision.what == after_exit::respawn) {
     one.held_back = true;
-    return {};
+    return {.what = respawning_.on_held_back(place) ? after_exit::end_job : after_exit::done};
   }
   if (decision.what == after_exit::done && (one.wanted || (one.asked && !is_leaving_)))
     if (const auto delay = start_for_world(place)) return {.what = after_exit::respawn, .delay = *delay};

@@ -95,6 +95,7 @@ private:
     bool asked = false;     ///< Somebody has asked for a process here, and none has joined since.
     /// While it waits for the world to go on with a spare in its place: when it may be started.
     std::optional<std::chrono::steady_clock::time_point> yields_until{};
+    std::size_t yields = 0; ///< How often it has waited so.
     /// The failure of the last process: its status, the reason as text for users, and the number of earlier failures.
     struct failure {
       int status;
@@ -138,7 +139,6 @@ private:
   bool is_leaving_ = false; ///< The world's processes have begun to leave.
   bool is_rebuilding_ = false;
   control_event served_{}; ///< The latest of phase serving.
-  bool is_serving_ = false;
   error world_failure_{};
   std::optional<job_end> end_; ///< The first reason to end the job.
   std::size_t failures_{};

@@ -30,6 +30,12 @@ std::optional<std::chrono::nanoseconds> respawn_policy::on_wanted(place_index pl
   return delay;
 }
 
+bool respawn_policy::on_held_back(place_index place) {
+  process_slot& one = slots_[place];
+  if (!one.spare && !std::exchange(one.done, true)) --undone_;
+  return undone_ == 0;
+}
+
 void respawn_policy::on_asked(place_index place) {
   if (std::exchange(slots_[place].done, false)) ++undone_;
 }

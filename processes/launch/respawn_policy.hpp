@@ -58,6 +58,9 @@ public:
   [[nodiscard]] std::optional<std::chrono::nanoseconds> on_wanted(place_index place,
                                                                   std::chrono::steady_clock::time_point now);
 
+  /// Call when a failed process is not started again because the world ends. Returns whether the job waits for no
+  /// other.
+  [[nodiscard]] bool on_held_back(place_index place);
   /// Call when somebody has asked for a process at \p place, where none runs. It is not counted as a respawn.
   void on_asked(place_index place);
 

@@ -109,11 +109,13 @@ join_request describe_process(const configuration& settings, driver& api, const 
       .local_device = where.value(),
       .device_count = api.device_count()};
   made.token = settings.control.assignment.token;
-  if (made.who.name.empty()) made.who.name = made.who.host + ":" + std::to_string(made.who.pid);
   if (!made.place && !made.spare && settings.position && settings.position->world_size > 1) {
     made.place = settings.position->rank;
     made.world_size = settings.position->world_size;
   }
+  if (made.who.name.empty()) // processes that follow each other in one place have one name
+    made.who.name =
+        made.place && !made.spare ? std::to_string(*made.place) : made.who.host + ":" + std::to_string(made.who.pid);
   made.facts = {{"troupe", TROUPE_VERSION},
                 {"backend", std::string{collectives.name()}},
                 {"version of the backend", without_origin(collectives.version())},

@@ -42,6 +42,7 @@ std::vector<process_frame> process_frames() {
       .device_count = 8,
       .last_epoch = epoch{5},
       .last_ranks = {"0", "s1"},
+      .begun = epoch{8},
       .prepared = epoch{6},
       .wall_clock_ns = -12,
       .nonce = ring_session{{~0ULL, 5}}};
@@ -213,6 +214,7 @@ TEST_CASE("every field crosses as it is", "[control]") {
   CHECK(join.device_count == 8);
   CHECK(join.last_epoch == epoch{5});
   CHECK(join.last_ranks == std::vector<std::string>{"0", "s1"});
+  CHECK(join.begun == epoch{8});
   CHECK(join.prepared == epoch{6});
   CHECK(join.wall_clock_ns == -12);
   const auto offers = decode_process_frame(encode(of_type<id_offer>(process_frames())), why);

@@ -353,6 +353,12 @@ TEST_CASE("half of the former ranks are not more than half (MEM-1)", "[control][
   CHECK(time_to_form(world, {21, 22}) >= 59s);
 }
 
+TEST_CASE("ranks whose processes have the same name are not known by it (MEM-1)", "[control][lease][MEM-1]") {
+  controller_scene world{terms_of(4, recovery_policy::shrink)};
+  for (const int name : {0, 1}) return_to(world, 21 + static_cast<session_id>(name), name, {0, 1, 0, 1});
+  CHECK(time_to_form(world, {21, 22}) >= 59s);
+}
+
 TEST_CASE("what is known of processes that were no ranks of the latest epoch is no proof about its ranks (MEM-1)",
           "[control][lease][MEM-1]") {
   controller_scene world{terms_of(4, recovery_policy::shrink)};
@@ -360,7 +366,14 @@ TEST_CASE("what is known of processes that were no ranks of the latest epoch is 
   SECTION("they know an earlier epoch alone") {
     for (const int name : {1, 3})
       return_to(world, 22 + static_cast<session_id>(name), name, {0, 1, 2, 3}, lease, epoch{5});
-    CHECK(time_to_form(world, {21, 23, 25}) >= 59s); // 1 may have been replaced by another process of its name
+    const bool joins_again = GENERATE(false, true); // after this controller has told it of the latest epoch
+    if (joins_again)
+      world.join(31, 1, [](join_request& asked) {
+        asked.who = {.name = "1", .host = "here", .pid = 23};
+        asked.last_epoch = asked.begun = epoch{5};
+        asked.prepared = epoch{7};
+      });
+    CHECK(time_to_form(world, {21, joins_again ? 31U : 23U, 25}) >= 59s);
   }
   SECTION("they follow processes that had ended before") {
     replace(world, 25, 3);
@@ -371,7 +384,7 @@ TEST_CASE("what is known of processes that were no ranks of the latest epoch is 
       world.join(22 + static_cast<session_id>(name), name, [&](join_request& asked) {
         asked.who.name = std::to_string(name);
         asked.last_epoch = epoch{5};
-        asked.prepared = epoch{7};
+        asked.begun = epoch{7};
       });
     CHECK(time_to_form(world, {21, 23, 24}) <= lease + lease / 100 + 40ms);
   }

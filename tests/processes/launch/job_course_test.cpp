@@ -43,6 +43,12 @@ public:
     later_.erase(later_.begin());
     action();
   }
+  void call_newest() {
+    REQUIRE_FALSE(later_.empty());
+    const auto action = std::move(later_.back());
+    later_.pop_back();
+    action();
+  }
   [[nodiscard]] pid_t pid_of(place_index place) const { return pids_.at(place); }
   void refuse(place_index place) { refused_.insert(place); }
   void refuse_none() { refused_.clear(); }
@@ -461,7 +467,7 @@ TEST_CASE("a job whose last process dies while the world leaves ends with its st
   static_cast<void>(rig.end(1));
   CHECK(rig.end(0, {.code = 3}) ==
         lines{"report 0, pid 101 ended with exit status 3", "process 0 (pid 101) ended with exit status 3",
-              "ends with status 3: process 0 (pid 101) ended with exit status 3", "finish 3"});
+              "after 30000ms", "ends with status 3: process 0 (pid 101) ended with exit status 3", "finish 3"});
   CHECK(rig.fill(0).empty());
   CHECK(rig.hear(control_phase::rebuilding).empty());
 }
@@ -571,9 +577,16 @@ TEST_CASE("a process whose rank a spare takes is started again when the world se
     return;
   }
   SECTION("but not when it has ended meanwhile") {
-    CHECK(rig.hear(control_phase::finishing).empty());
+    CHECK(rig.hear(control_phase::finishing) ==
+          lines{"process 0 is not started again: the processes of its world have begun to leave"});
     CHECK(rig.call_next().empty());
-    CHECK(rig.hear(control_phase::rebuilding) == lines{"start 0, attempt 1"});
+    SECTION("unless it needs it") {
+      CHECK(rig.hear(control_phase::rebuilding) == lines{"start 0, attempt 1"});
+    }
+    SECTION("so the job ends with its status") {
+      CHECK(holds(rig.end(1), "15 to 2")); // the spare is told to end
+      CHECK(rig.end(2).back() == "finish 137");
+    }
     return;
   }
   SECTION("nor when the job has") {
@@ -596,6 +609,26 @@ TEST_CASE("a process waits no longer for a spare than for its delay", "[launch]"
   CHECK(rig.hear(control_phase::serving, {"1", "s0"}) == lines{"after 2000ms"});
 }
 
+TEST_CASE("the limit of a process that waits for a spare is that of this wait", "[launch]") {
+  course_rig rig{2, 1, {.budget = {.count = 2, .first_delay = 0s}, .hasty = 0s}};
+  static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+  static_cast<void>(rig.end(0, {.code = 3}));
+  static_cast<void>(rig.hear(control_phase::serving, {"1", "s0"}, 0));
+  rig.does.call_newest();
+  static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+  static_cast<void>(rig.end(0, {.code = 3}));
+  CHECK(rig.call_next().empty()); // the former one
+  CHECK(rig.call_next() == lines{"after 0ms"});
+}
+
+TEST_CASE("a job whose last process fails while the others leave tells its spares to end", "[launch]") {
+  course_rig rig{2, 1};
+  static_cast<void>(rig.hear(control_phase::finishing));
+  static_cast<void>(rig.end(1));
+  CHECK(holds(rig.end(0, {.code = 3}), "15 to 2"));
+  CHECK(rig.end(2).back() == "finish 3");
+}
+
 TEST_CASE("a process that no spare can replace is started again at once", "[launch]") {
   SECTION("none stands by") {
     course_rig rig{2, 1};
@@ -605,6 +638,12 @@ TEST_CASE("a process that no spare can replace is started again at once", "[laun
   SECTION("it had no rank") {
     course_rig rig{2, 1};
     static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+    CHECK(rig.end(2, {.code = 3}).back() == "after 0ms");
+  }
+  SECTION("it had no rank, and the world forms") {
+    course_rig rig{2, 1};
+    static_cast<void>(rig.hear(control_phase::serving, {"0", "1"}, 1));
+    static_cast<void>(rig.hear(control_phase::forming));
     CHECK(rig.end(2, {.code = 3}).back() == "after 0ms");
   }
   SECTION("the world has said so already") {

@@ -225,6 +225,8 @@ TEST_CASE("a process tells its controller who it is, where it runs, and what it 
   CHECK(assigned.attempt == 2);
   settings.control.assignment.name.clear();
   CHECK(describe_process(settings, api, collectives, device_id{0}).who.name == "north:" + std::to_string(::getpid()));
+  settings.control.assignment.spare = false;
+  CHECK(describe_process(settings, api, collectives, device_id{0}).who.name == "7"); // as those before and after it
 }
 
 TEST_CASE("a process names its launcher's rank as its place if it has none and the launcher's world has others",
