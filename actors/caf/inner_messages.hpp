@@ -93,6 +93,7 @@ struct sub_world_parts {
 /// world's request gate (world_status::gate()), a rank_request to rank_directory::state_of().
 template <class Request, class Reply>
 void post_request(const world_inner_handle& to, Request what, std::shared_ptr<value_promise<Reply>> reply) {
+  reply->set_may_have_run(false); // before the world takes it from its mailbox
   compat::post(to, posted_to_world{posted<Request, Reply>{std::move(what), std::move(reply)}});
 }
 

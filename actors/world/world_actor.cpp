@@ -234,7 +234,12 @@ world_actor::behavior_type world_actor::make_behavior() {
       },
       [this](stop_world) { sub_worlds_.stop(); },
       [this](posted_to_world& posted) {
-        std::visit([this](auto& one) { perform(std::move(one.what), std::move(one.reply)); }, posted.what);
+        std::visit(
+            [this](auto& one) {
+              one.reply->set_may_have_run(true);
+              perform(std::move(one.what), std::move(one.reply));
+            },
+            posted.what);
       },
       [this](world_notice& notice) { executor_.on(std::move(notice.what)); },
       [this](const sub_worlds_report& report) { sub_worlds_.heard(report); },

@@ -138,9 +138,12 @@ public:
   value_promise& operator=(const value_promise&) = delete;
   ~value_promise() {
     deliver(error{.code = errc::abandoned,
-                  .effect = effect::unknown_outcome, // it may have been asked
+                  .effect = may_have_run_ ? effect::unknown_outcome : effect::rejected,
                   .text = "the world ended before it had answered"});
   }
+
+  /// Says whether what was asked may have been done, in case there will be no reply. Until then it may.
+  void set_may_have_run(bool may) noexcept { may_have_run_ = may; }
 
   /// Delivers \p result. Does nothing if it has been called before.
   void deliver(std::variant<Value, error> result) {
@@ -149,6 +152,7 @@ public:
 
 private:
   sink sink_;
+  bool may_have_run_ = true;
 };
 
 /// Returns a promise for a reply and its future.

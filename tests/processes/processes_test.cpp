@@ -809,6 +809,7 @@ TEST_CASE("a process that leaves answers the captures that wait for its peers", 
   auto waits = a.capture();
   first.in().stop();
   const error why = waits.get().why;
+  CAPTURE(to_string(why));
   CHECK(why.code != errc::none); // which one depends on whether the world had stopped before the capture arrived
   CHECK(why.effect == effect::rejected);
 }

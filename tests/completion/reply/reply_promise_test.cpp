@@ -2,6 +2,7 @@
 #include "support/outcomes.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <thread>
 #include <utility>
@@ -70,6 +71,22 @@ TEST_CASE("a moved-from answer owes nothing, and the one that took over delivers
   }
   REQUIRE(log.count() == 1);
   CHECK_FALSE(log.failure());
+}
+
+TEST_CASE("a value that nobody promises any more is an error, which says whether the request may have run",
+          "[completion][ONE-1][ONE-2]") {
+  const bool may_have_run = GENERATE(true, false);
+  auto [promise, value] = make_value_promise<int>();
+  promise->set_may_have_run(false); // it waits for its world
+  if (may_have_run) promise->set_may_have_run(true);
+  promise = nullptr;
+  try {
+    static_cast<void>(value.get());
+    FAIL("it has a value");
+  } catch (const exception& failure) {
+    CHECK(failure.why().code == errc::abandoned);
+    CHECK(failure.why().effect == (may_have_run ? effect::unknown_outcome : effect::rejected));
+  }
 }
 
 TEST_CASE("an answer that is assigned over is abandoned first", "[completion][ONE-1]") {
