@@ -359,7 +359,7 @@ TEST_CASE("ranks whose processes have the same name are not known by it (MEM-1)"
   CHECK(time_to_form(world, {21, 22}) >= 59s);
 }
 
-TEST_CASE("what is known of processes that were no ranks of the latest epoch is no proof about its ranks (MEM-1)",
+TEST_CASE("processes that were no ranks of the latest epoch prove nothing about its ranks (MEM-1)",
           "[control][lease][MEM-1]") {
   controller_scene world{terms_of(4, recovery_policy::shrink)};
   return_to(world, 21, 0, {0, 1, 2}); // rank 3 had been lost
