@@ -28,7 +28,7 @@ struct membership_terms {
   std::shared_ptr<deadline_pool> helpers;
   std::shared_ptr<const clock> time;
   wait_profile wait; ///< Of the thread that receives the decisions about this rank's requests.
-  /// Called once, when the controller has admitted the process to stand by. Never blocks.
+  /// Called once, when the controller has admitted the process as a spare. Never blocks.
   std::function<void()> stands_by;
 };
 

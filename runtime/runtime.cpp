@@ -27,7 +27,7 @@ namespace {
 /// formed.
 constexpr std::chrono::seconds time_for_verdict{2};
 
-/// Longest time for which the end of a runtime waits for a spare that still warms up.
+/// Time limit of the warm-up of a process that has become a spare. The end of the runtime may wait for it.
 constexpr std::chrono::seconds longest_rehearsal{10};
 
 /// Returns a random seed, so that processes whose worlds fail together do not all retry at the same moments.
@@ -171,7 +171,8 @@ world runtime::form_world(const world_options& options) {
   if (has_controller) {
     first_device = plan.locals.front().where;
     std::function<void()> stands_by;
-    // A process that was started again learns only now whether another has its place. It must not join late for that.
+    // A process that was started again learns only when it joins whether a spare has its place. If none has, the world
+    // waits for it, so it does not warm up before.
     if (!p.settings.control.assignment.spare)
       stands_by = [helpers = p.helpers, collectives = p.selected.collectives, on = first_device] {
         helpers->run(

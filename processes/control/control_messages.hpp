@@ -55,8 +55,8 @@ struct join_request {
   int device_count = 0; ///< Number of devices on its host.
   epoch last_epoch{};   ///< The latest epoch that it was part of. A restarted controller continues from it.
   std::vector<std::string> last_ranks{}; ///< The names of the processes that were ranks of that epoch.
-  epoch begun{};            ///< The latest epoch for which it has told its commits: it may be one of its ranks.
-  epoch prepared{};         ///< The latest epoch that it has prepared or heard of. Its number is not used again.
+  epoch begun{};    ///< The latest epoch for which it was asked for its commits. It may be a rank of that epoch.
+  epoch prepared{}; ///< The latest epoch that it has prepared or heard of. Its number is not used again.
   nanoseconds last_lease{}; ///< How long its latest lease was granted for. It has given it up (MEM-1).
   /// The epoch that it goes on to serve under its lease, which it has not given up then: see lease_grant::outlasts. 0:
   /// none.

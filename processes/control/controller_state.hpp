@@ -446,7 +446,7 @@ private:
   std::map<session_id, lease_holder> departed_;
   /// The names of processes that have joined and were in an epoch before, and the latest epoch of which each knows.
   std::map<std::string, epoch> returned_;
-  /// The names of those that their manager has started in the place of one that had ended, and whether as spares.
+  /// The names of processes that were started again after one of that name had ended; true for spares.
   std::map<std::string, bool> replaced_;
   epoch former_epoch_{};               ///< The latest epoch in which one of `returned_` was.
   std::set<std::string> former_ranks_; ///< The names of the processes that were its ranks.

@@ -38,7 +38,7 @@ struct process_services {
   std::function<void(const error& why)> without_rings{};
   /// Reports how the requests of this process's rank reach the order of an epoch.
   std::function<void(epoch of, bool through_rings)> order_opened{};
-  /// Called once, when the controller has admitted the process to stand by. Never blocks. May be empty.
+  /// Called once, when the controller has admitted the process as a spare. Never blocks. May be empty.
   std::function<void()> stands_by{};
   fusion_limits fused{.mode = fusion::off};  ///< Which requests may be launched together; equal at all ranks.
   wait_profile ring_wait{};                  ///< How the thread that receives decisions from the rings waits.

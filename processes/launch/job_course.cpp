@@ -15,8 +15,8 @@ namespace {
 constexpr int not_started_status = 127;
 constexpr int failed_world_status = 1;
 
-/// Longest time for which a process is not started because its world forms with a spare. The start of a process, of its
-/// context on a GPU above all, makes such a forming take about twice as long.
+/// Longest delay of a restart while the world forms with a spare. To start a process, and above all to create its GPU
+/// context, about doubles the time that the forming takes.
 constexpr std::chrono::nanoseconds longest_yield = std::chrono::seconds{2};
 
 } // namespace
@@ -157,7 +157,7 @@ bool job_course::is_replaced(place_index place) const {
 void job_course::start_after_recovery(place_index place, std::chrono::nanoseconds delay) {
   process_slot& one = slots_[place];
   one.is = process_slot::state::waiting;
-  one.yields_until = actions_.now() + delay;
+  one.not_before = actions_.now() + delay;
   actions_.after(longest_yield, [this, place, number = ++one.yields] {
     if (slots_[place].yields == number) end_yielding(place);
   });
@@ -165,8 +165,8 @@ void job_course::start_after_recovery(place_index place, std::chrono::nanosecond
 
 void job_course::end_yielding(place_index place) {
   process_slot& one = slots_[place];
-  if (!one.yields_until) return;
-  const auto left = *std::exchange(one.yields_until, std::nullopt) - actions_.now();
+  if (!one.not_before) return;
+  const auto left = *std::exchange(one.not_before, std::nullopt) - actions_.now();
   if (one.is != process_slot::state::waiting) return;
   if (is_leaving_) {
     one.is = process_slot::state::empty;

@@ -93,8 +93,8 @@ private:
     bool held_back = false; ///< Left empty because the world's processes are leaving.
     bool wanted = false;    ///< The rebuilding world needs a process here.
     bool asked = false;     ///< Somebody has asked for a process here, and none has joined since.
-    /// While it waits for the world to go on with a spare in its place: when it may be started.
-    std::optional<std::chrono::steady_clock::time_point> yields_until{};
+    /// Set while it waits for the world to go on with a spare: it is not started before, by its delay.
+    std::optional<std::chrono::steady_clock::time_point> not_before{};
     std::size_t yields = 0; ///< How often it has waited so.
     /// The failure of the last process: its status, the reason as text for users, and the number of earlier failures.
     struct failure {
@@ -117,8 +117,9 @@ private:
   void start_later(place_index place, std::chrono::nanoseconds delay);
   /// Returns whether a spare can take the rank that the process of \p place had.
   [[nodiscard]] bool is_replaced(place_index place) const;
-  /// Starts the process of \p place, but first lets the world go on without it.
+  /// Starts the process of \p place after \p delay, but not before the world serves without it or needs it.
   void start_after_recovery(place_index place, std::chrono::nanoseconds delay);
+  /// Ends that wait, if there is one: starts the process, or, if the world's processes leave, holds it back.
   void end_yielding(place_index place);
   void refused(place_index place, const std::string& why);
   [[nodiscard]] exit_decision decide(place_index place, pid_t pid, const exit_status& status);

@@ -179,7 +179,7 @@ void standby_job::end_controller() {
       if (controllers_[i].running) supervisor_.kill(*controllers_[i].running, SIGKILL);
       done->set_value();
     });
-    // Or the former controller would be asked whether the next one serves.
+    // Without this wait, the caller's next question could still reach the controller that is about to end.
     static_cast<void>(done->get_future().wait_for(longest_wait_for_supervisor));
   }
 }

@@ -44,7 +44,7 @@ void return_to(controller_scene& world, session_id link, int name, const std::ve
   });
 }
 
-/// The manager starts another process named \p name.
+/// A process joins that a process manager has started again under the name of one that had ended.
 void replace(controller_scene& world, session_id link, int name, int attempt = 1) {
   world.join(link, name, [&](join_request& asked) {
     asked.who.name = std::to_string(name);
