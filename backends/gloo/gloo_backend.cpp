@@ -352,6 +352,8 @@ private:
     ~launch_task() override { with_->jobs.drop(*job_); }
 
     progress step() override { return with_->jobs.poll(*job_); }
+    /// The job's thread is woken by the launcher then, without a switch to the thread of the streams in between.
+    [[nodiscard]] bool is_brief() const noexcept override { return true; }
 
   private:
     std::shared_ptr<shared_state> with_;

@@ -24,7 +24,7 @@ public:
     static_cast<void>(self.release());
     arbiter& above = *world_->above_;
     belongs_to(world_->number_);
-    if (!std::holds_alternative<agree>(what())) above.has_launches_ = true;
+    if (!std::holds_alternative<agree>(what())) world_->launches();
     above.order_.ask(std::unique_ptr<sequenced>{this}, above.effects_);
     above.settle();
   }
@@ -162,7 +162,8 @@ void arbiter::end_round() {
   if (due != due_.load(std::memory_order_relaxed)) due_.store(due, std::memory_order_release);
   const std::size_t before = waiting_.load(std::memory_order_relaxed);
   if (waiting != before) waiting_.store(waiting);
-  // The poller will observe what pipelines launch, so it is woken early. An agree needs it only if it expires.
+  // The poller will look for the end of what pipelines launch, so it is woken early. Other requests need it only if
+  // they expire.
   const bool is_early = std::exchange(has_launches_, false);
   if (waiting == 0) is_poller_told_ = false;
   if (waiting == 0 || is_poller_told_) return;
@@ -227,10 +228,14 @@ void ordered_world::decide(released_operation one) {
     });
 }
 
+void ordered_world::launches() noexcept {
+  if (!ranks_.front()->rings()) above_->has_launches_ = true;
+}
+
 void ordered_world::push(released_operation one) {
   if (std::holds_alternative<agree>(one.front().call->what())) return decide(std::move(one));
   count(one);
-  above_->has_launches_ = true;
+  launches();
   queue_.push(std::move(one));
   if (!std::exchange(in_round_, true)) above_->released_to_.push_back(shared_from_this());
 }

@@ -76,7 +76,7 @@ private:
   sequencing_effects effects_;
   std::map<std::uint32_t, std::shared_ptr<ordered_world>> worlds_;
   std::vector<std::shared_ptr<ordered_world>> released_to_; ///< Worlds to which operations were released in this round.
-  bool has_launches_ = false;   ///< In this round something was asked for that pipelines launch: not an agree.
+  bool has_launches_ = false;   ///< In this round something was asked for whose end the poller must look for.
   bool is_poller_told_ = false; ///< The poller knows of what waits.
 
   combining_queue queue_; ///< Declared last, because its tasks use all other members.
@@ -127,6 +127,8 @@ private:
   /// Counts an operation and records it in the log.
   void count(const released_operation& one, const std::shared_ptr<agreed_value>& agreed = {});
   [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
+  /// Notes that something was asked for that the pipelines launch: not an agree.
+  void launches() noexcept;
 
   std::shared_ptr<arbiter> above_;
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;

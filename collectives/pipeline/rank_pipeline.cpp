@@ -346,13 +346,21 @@ void rank_pipeline::submit(submission one) {
 void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
   track_->expect();
   if (progress_->line) prepared->note_matched(services_.time->now());
+  const time_point deadline = prepared->deadline();
   {
     const std::lock_guard lock{submit_guard_};
     progress_->submitted.set(prepared->sketch());
     enqueue(prepared); // first, because the request waits for the launcher
     track_->push(std::move(prepared));
   }
-  services_.poller->notify();
+  tell_poller(deadline);
+}
+
+void rank_pipeline::tell_poller(time_point deadline) {
+  if (rings())
+    services_.poller->notify_before(track_->due(deadline, services_.time->now()));
+  else
+    services_.poller->notify();
 }
 
 void rank_pipeline::submit_together(std::vector<submission> all) {
@@ -389,7 +397,7 @@ void rank_pipeline::submit_together(pipeline_calls all) {
     enqueue(work);
     for (const auto& one : work->all()) track_->push(one);
   }
-  services_.poller->notify();
+  tell_poller(std::ranges::min(work->all(), {}, [](const auto& one) { return one->deadline(); })->deadline());
 }
 
 void rank_pipeline::enqueue(std::shared_ptr<pipeline_job> work) {
@@ -494,11 +502,11 @@ void rank_pipeline::answer_late(late_answers::answer answer) {
   });
 }
 
-void rank_pipeline::ring_for_launch(bool has_launched) const noexcept {
-  if (!track_->source().rings()) return;
+void rank_pipeline::ring_for_launch(std::optional<launch_place> at) const noexcept {
+  if (!rings()) return;
   // With this fence, either the host function rings after the stage was written, or its count is visible here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!has_launched || track_->source().reached(counts_.marks)) services_.poller->bell()->ring();
+  if (!at || track_->source().reached(at->mark)) services_.poller->bell()->ring();
 }
 
 template <class Calls, class Enqueue>
@@ -513,7 +521,7 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     error why = mark_->why();
     why.effect = effect::rejected;
     for (auto one = several.begin(); one != gone; ++one) (*one)->refuse(why);
-    return ring_for_launch(false);
+    return ring_for_launch(std::nullopt);
   }
   backlog_.begin(began);
   try {
@@ -526,7 +534,7 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
     for (const event* ready : several.front()->ready()) stream_->ref().wait(*ready);
     const auto before = peers_->launched();
     const enqueued result = enqueue(track_->source().word_for(counts_.marks + 1));
-    if (result == enqueued::refused) return ring_for_launch(false);
+    if (result == enqueued::refused) return ring_for_launch(std::nullopt);
     const auto is_heard = [](const auto& one) { return one->listener() != nullptr; };
     shared_event behind; // one event for all, because all are done when the last is
     if (std::ranges::any_of(several, is_heard)) behind = events_->record(*stream_);
@@ -544,12 +552,12 @@ void rank_pipeline::launch_calls(const Calls& several, bool may_be_late, const E
       one->end_launch(at, ended);
       one->note_launched(at, several.size(), ended);
     }
-    ring_for_launch(true);
+    ring_for_launch(at);
   } catch (...) {
     const error why = launch_failure();
     report(why); // first: the world's state must not be `ready` when a client is told
     for (const auto& one : several) one->refuse(with_unknown_outcome(why));
-    ring_for_launch(false);
+    ring_for_launch(std::nullopt);
   }
 }
 

@@ -198,6 +198,8 @@ public:
   [[nodiscard]] rank self() const noexcept { return peers_->self(); }
   [[nodiscard]] int world_size() const noexcept { return peers_->world_size(); }
   [[nodiscard]] epoch formed_in() const noexcept { return epoch_; }
+  /// Returns whether the end of a launch wakes the poller.
+  [[nodiscard]] bool rings() const noexcept { return track_->source().rings(); }
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return peers_->where(); }
   /// Returns the rank's data against which requests are validated.
   [[nodiscard]] rank_context context() const noexcept {
@@ -235,9 +237,12 @@ private:
   /// mark, which may be null.
   template <class Calls, class Enqueue>
   void launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue);
-  /// Wakes a poller that sleeps until its bell rings, if what was launched may have ended before it could see the
-  /// launch.
-  void ring_for_launch(bool has_launched) const noexcept;
+  /// Wakes the poller for submitted requests, the first of which has this \p deadline. Where the end of the work rings
+  /// the poller's bell, only if the poller would sleep for too long otherwise.
+  void tell_poller(time_point deadline);
+  /// Wakes a poller that sleeps until its bell rings, if what was launched at \p at may have ended before the poller
+  /// could see the launch. Empty: it was refused.
+  void ring_for_launch(std::optional<launch_place> at) const noexcept;
   /// Returns how many of \p several need all ranks.
   template <class Calls>
   [[nodiscard]] static std::uint64_t collectives_in(const Calls& several) noexcept;

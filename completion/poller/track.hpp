@@ -15,6 +15,7 @@
 #include <troupe/completion/sources/recycling.hpp>
 #include <troupe/device/error.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -180,6 +181,11 @@ public:
   void expect(std::size_t count = 1) noexcept { load_.fetch_add(count); }
   /// Adds an operation after expect(). The launcher may already have it.
   void push(std::shared_ptr<in_flight> accepted) noexcept { inbox_.push(std::move(accepted)); }
+  /// Returns when the poller must look at a request with this \p deadline, submitted at \p now, if its bell does not
+  /// ring before. Precondition: the source rings.
+  [[nodiscard]] time_point due(time_point deadline, time_point now) const noexcept {
+    return std::min(deadline, now + std::min({limits_.quiet, limits_.launch, limits_.hang}));
+  }
   /// Returns the number of operations without outcome, plus failed ones whose buffers are still held.
   [[nodiscard]] std::size_t load() const noexcept override { return load_.load(); }
   [[nodiscard]] completion_source& source() noexcept { return *source_; }

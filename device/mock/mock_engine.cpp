@@ -91,16 +91,16 @@ void mock_waker::park(std::optional<std::chrono::microseconds> at_most) {
 /// The right to run tasks. A task that waits for this role would wait for itself, so it gets an error instead.
 class mock_engine::running_role {
 public:
-  explicit running_role(mock_engine& engine) : engine_{engine} {
-    engine.runner_guard_.lock();
-    engine.runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  }
+  explicit running_role(mock_engine& engine) : running_role{engine, std::unique_lock{engine.runner_guard_}} {}
+  /// Only if no other thread has the role.
+  running_role(mock_engine& engine, std::try_to_lock_t only)
+    : running_role{engine, std::unique_lock{engine.runner_guard_, only}} {}
   running_role(const running_role&) = delete;
   running_role& operator=(const running_role&) = delete;
   ~running_role() {
-    engine_.runner_.store({}, std::memory_order_relaxed);
-    engine_.runner_guard_.unlock();
+    if (is_held()) engine_.runner_.store({}, std::memory_order_relaxed);
   }
+  [[nodiscard]] bool is_held() const noexcept { return held_.owns_lock(); }
 
   static void refuse_inside(const mock_engine& engine) {
     if (engine.runner_.load(std::memory_order_relaxed) == std::this_thread::get_id())
@@ -108,7 +108,12 @@ public:
   }
 
 private:
+  running_role(mock_engine& engine, std::unique_lock<std::mutex> held) : engine_{engine}, held_{std::move(held)} {
+    if (is_held()) engine.runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
+
   mock_engine& engine_;
+  std::unique_lock<std::mutex> held_;
 };
 
 mock_engine::mock_engine(int device_count, engine_mode mode) : mode_{mode} {
@@ -179,15 +184,28 @@ void mock_engine::push(queue& line, std::unique_ptr<mock_task> task) {
 }
 
 void mock_engine::enqueue(device_id id, native_stream handle, std::unique_ptr<mock_task> task) {
+  std::shared_ptr<queue> line;
   {
     const std::lock_guard lock{mutex_};
     throw_if_failed_locked(id);
-    const std::shared_ptr<queue> line = find(id, handle);
+    line = find(id, handle);
     throw_if_failed(*line);
     busy_.emplace(line->number, line);
     push(*line, std::move(task));
+    if (line->tasks.size() > 1) return; // whoever ends the task before it goes on with it
   }
-  waker_->wake();
+  if (needs_runner(*line)) waker_->wake();
+}
+
+bool mock_engine::needs_runner(queue& line) {
+  if (mode_ == engine_mode::manual) return false;
+  const running_role role{*this, std::try_to_lock};
+  if (!role.is_held()) return true;
+  lock_type lock{mutex_};
+  if (line.tasks.empty()) return false;
+  if (!line.tasks.front()->is_brief()) return true;
+  const round_outcome seen = step_head(lock, line);
+  return seen.moved || seen.polls;
 }
 
 void mock_engine::enqueue_give_back(device_id id, native_stream handle, std::unique_ptr<mock_task> task) {

@@ -39,6 +39,9 @@ public:
   [[nodiscard]] virtual bool is_work() const noexcept { return true; }
   /// Returns whether the task waits for a change that no wake() announces (a word that the host writes).
   [[nodiscard]] virtual bool polls() const noexcept { return false; }
+  /// Returns whether the thread that enqueues the task may call step(): it runs nothing of a user's, and takes no lock
+  /// that the caller may hold.
+  [[nodiscard]] virtual bool is_brief() const noexcept { return false; }
 };
 
 /// Notifies an engine that something outside of it has changed. May outlive the engine. Threads: any.
@@ -128,6 +131,9 @@ private:
   void run();
   round_outcome run_rounds();
   round_outcome step_head(lock_type& lock, queue& line);
+  /// Steps the first task of \p line if it is brief and no thread runs tasks. Returns whether a thread that runs them
+  /// is still needed.
+  [[nodiscard]] bool needs_runner(queue& line);
   void fail(lock_type& lock, queue& line, error why);
   static void throw_if_failed(const queue& line);
   void drain_manually(lock_type& lock, queue& line, std::uint64_t target);

@@ -1,4 +1,5 @@
 // The engine alone: order, mode, waking, end.
+#include "support/comes_true.hpp"
 #include "support/outcomes.hpp"
 
 #include <troupe/device/mock/mock_engine.hpp>
@@ -6,6 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +16,8 @@
 #include <vector>
 
 using namespace troupe;
+using namespace std::chrono_literals;
+using troupe::tests::await;
 using troupe::tests::code_of;
 
 namespace {
@@ -30,6 +34,16 @@ private:
 std::unique_ptr<mock_task> task(std::function<progress()> step) {
   return std::make_unique<function_task>(std::move(step));
 }
+
+class brief_task final : public mock_task {
+public:
+  explicit brief_task(std::function<progress()> step) : step_{std::move(step)} {}
+  progress step() override { return step_(); }
+  [[nodiscard]] bool is_brief() const noexcept override { return true; }
+
+private:
+  std::function<progress()> step_;
+};
 
 constexpr device_id here{0};
 
@@ -135,6 +149,70 @@ TEST_CASE("a parked engine is woken from outside, and waking may outlive it", "[
     CHECK(engine.query(here, line) == progress::reached);
   }
   waker->wake();
+}
+
+TEST_CASE("a brief task at the head of its stream is stepped by the thread that enqueues it, and no other task is",
+          "[device][mock]") {
+  std::atomic<int> steps{0};
+  std::atomic<bool> was_here{false}; ///< The last task was stepped first by the thread that had enqueued it.
+  std::atomic<bool> may_end{false};
+  mock_engine engine{1, engine_mode::threaded};
+  const auto begin = [&](bool is_brief, native_stream line) {
+    const auto step = [&, asked = std::this_thread::get_id(), mine = std::make_shared<std::atomic<int>>(0)] {
+      if (++*mine == 1) was_here = std::this_thread::get_id() == asked;
+      ++steps;
+      return may_end ? progress::reached : progress::pending;
+    };
+    if (is_brief)
+      engine.enqueue(here, line, std::make_unique<brief_task>(step));
+    else
+      engine.enqueue(here, line, task(step));
+  };
+  SECTION("not brief") {
+    const auto line = engine.create_stream(here);
+    was_here = true;
+    begin(false, line);
+    await("the step of the engine's thread", [&] { return !was_here; });
+  }
+  SECTION("brief, unless the engine's thread runs tasks: it does when it begins") {
+    native_stream line{};
+    await("a step here", [&] {
+      line = engine.create_stream(here);
+      begin(true, line);
+      return was_here.load();
+    });
+    SECTION("what is enqueued behind it wakes nothing") {
+      // The engine's thread may still step what was enqueued while it ran.
+      for (int before = -1; before != steps.load(); std::this_thread::sleep_for(20ms)) before = steps.load();
+      const int before = steps.load();
+      std::atomic<int> ended{0};
+      for (int i = 1; i <= 50; ++i) {
+        engine.enqueue(here, line, task([&] { return ++ended, progress::reached; }));
+        std::this_thread::sleep_for(1ms);
+      }
+      CHECK(steps.load() == before);
+      may_end = true;
+      engine.waker()->wake();
+      engine.synchronize(here, line);
+      CHECK(ended == 50);
+    }
+  }
+  may_end = true;
+  engine.waker()->wake();
+}
+
+TEST_CASE("a brief task that ends at once lets the engine go on with its stream and others", "[device][mock]") {
+  mock_engine engine{1, engine_mode::threaded};
+  for (int i = 0; i < 200; ++i) {
+    const auto line = engine.create_stream(here);
+    const auto other = engine.create_stream(here);
+    std::atomic<bool> is_open{false};
+    engine.enqueue(here, other, task([&] { return is_open ? progress::reached : progress::pending; }));
+    engine.enqueue(here, line, std::make_unique<brief_task>([&] { return is_open = true, progress::reached; }));
+    engine.enqueue(here, line, task([] { return progress::reached; }));
+    engine.synchronize(here, other);
+    engine.synchronize(here, line);
+  }
 }
 
 TEST_CASE("an engine that ends drops the tasks that are left", "[device][mock]") {

@@ -15,15 +15,20 @@
 
 namespace troupe::tests {
 
-/// Nothing is pending in it, and its clock stands still while it sleeps for \ref longest_sleep.
+/// Nothing is pending in it, and its clock stands still while it sleeps: for \ref longest_sleep, or, if its last work
+/// was less than \ref first_sleep ago, for that time.
 class parked_poller {
 public:
   static constexpr nanoseconds longest_sleep = std::chrono::seconds{1};
+  static constexpr nanoseconds first_sleep = std::chrono::milliseconds{20};
+
+  /// \p idle: how long ago its last work is when it begins to sleep.
+  explicit parked_poller(nanoseconds idle = std::chrono::hours{1}) : idle_{idle} {}
 
   /// Starts the thread, and calls \p what there once it has announced its sleep. Returns whether that has ended the
   /// sleep; else it takes its time. Call it once.
   [[nodiscard]] bool is_woken_by(std::function<void()> what) {
-    probe_ = std::make_shared<probe>(time, std::move(what));
+    probe_ = std::make_shared<probe>(time, idle_, std::move(what));
     auto woken = probe_->woken.get_future();
     watch->attach(probe_);
     watch->start();
@@ -33,17 +38,17 @@ public:
   }
 
   std::shared_ptr<manual_clock> time = std::make_shared<manual_clock>();
-  std::shared_ptr<poller> watch = std::make_shared<poller>(time, wait_profile{.spin = std::chrono::minutes{1}});
+  std::shared_ptr<poller> watch = std::make_shared<poller>(time, wait_profile{.spin = std::chrono::milliseconds{1}});
 
 private:
   /// A woken thread polls again and again before it reads the load once more; one that has slept reads it at once.
   class probe final : public polled {
   public:
-    probe(std::shared_ptr<manual_clock> time, std::function<void()> what)
-      : time_{std::move(time)}, what_{std::move(what)} {}
+    probe(std::shared_ptr<manual_clock> time, nanoseconds idle, std::function<void()> what)
+      : time_{std::move(time)}, idle_{idle}, what_{std::move(what)} {}
 
     bool poll(time_point, running_time) override {
-      if (++polls_ == 1) time_->advance(std::chrono::hours{1}); // it has spun for long enough
+      if (++polls_ == 1) time_->advance(idle_); // it has spun for long enough
       if (has_called_ && ++polls_since_ == 2) decide(true);
       return false;
     }
@@ -63,6 +68,7 @@ private:
       if (!std::exchange(is_decided_, true)) woken.set_value(is_woken);
     }
     std::shared_ptr<manual_clock> time_;
+    nanoseconds idle_;
     std::function<void()> what_;
     int polls_ = 0;
     int polls_since_ = 0;
@@ -70,6 +76,7 @@ private:
     mutable bool has_called_ = false;
     mutable bool is_decided_ = false;
   };
+  nanoseconds idle_;
   std::shared_ptr<probe> probe_;
 };
 

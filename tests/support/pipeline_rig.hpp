@@ -53,7 +53,8 @@ struct pipeline_options {
   std::shared_ptr<manual_clock> time{}; ///< If null, time is real and the poller has a thread.
   staging_limits staging{};
   std::shared_ptr<const serving_lease> lease{};
-  wait_profile wait{.spin = 0s}; ///< Of the poller.
+  wait_profile wait{.spin = 0s};            ///< Of the poller.
+  std::shared_ptr<troupe::poller> poller{}; ///< If null, one of its own.
 };
 
 struct pipeline_rig {
@@ -64,7 +65,7 @@ struct pipeline_rig {
     std::shared_ptr<const clock> time = std::make_shared<monotonic_clock>();
     if (options.time) time = options.time;
     services = {.time = time,
-                .poller = std::make_shared<poller>(time, options.wait),
+                .poller = options.poller ? options.poller : std::make_shared<poller>(time, options.wait),
                 .strategy = options.strategy,
                 .limits = options.limits,
                 .staging = std::make_shared<staging_stock>(options.staging),

@@ -98,6 +98,24 @@ TEST_CASE("a waiting agree wakes the poller only if it may expire in its sleep, 
   for (const outcome_log& each : logs) CHECK(each.count() == 1);
 }
 
+TEST_CASE("a waiting collective whose end rings wakes the poller only if it may expire in its sleep",
+          "[collectives][sequencing][TIM-1]") {
+  pipeline_rig rig{2, {.strategy = completion_strategy::host_fn}};
+  parked_poller one;
+  const auto above = std::make_shared<arbiter>(one.time, one.watch);
+  const auto where = above->open_world(rig.ranks);
+  const outcome_log log;
+  const bool may_expire = GENERATE(false, true);
+  CHECK(one.is_woken_by([&] {
+    where->ask(rank{0}, {.what = barrier{},
+                         .name = ticket{1},
+                         .deadline = may_expire ? nanoseconds{100ms} : nanoseconds{1h},
+                         .reply = log.make_reply_promise()});
+  }) == may_expire);
+  CHECK(where->close({.code = errc::stopping, .text = "the test is over"})->wait_for(std::chrono::seconds{30}));
+  CHECK(log.count() == 1);
+}
+
 TEST_CASE("a value that ranks of one process agree on is reported only under the lease of the process (MEM-1)",
           "[collectives][sequencing][agree][lease][MEM-1]") {
   const auto lease = std::make_shared<serving_lease>();

@@ -1,6 +1,7 @@
 // From request to answer, when all is well: every rank's stream, launcher and the one poller together.
 #include "support/at_its_end.hpp"
 #include "support/gate.hpp"
+#include "support/parked_poller.hpp"
 #include "support/pipeline_rig.hpp"
 
 #include <troupe/collectives/backend/solo_communicator.hpp>
@@ -66,6 +67,34 @@ TEST_CASE("an operation that ends before the poller can see its launch wakes the
   CHECK(failure_of(seen.get()) == nullptr);
   CHECK(one->has_ended);
   CHECK(rig.close());
+}
+
+TEST_CASE("where its end rings, a request wakes the poller only if the poller must look at it before it would anyway",
+          "[collectives][mock][TIM-1]") {
+  struct row {
+    completion_strategy strategy;
+    nanoseconds idle; ///< The time of the poller since its last work.
+    nanoseconds deadline;
+    nanoseconds quiet;
+    bool wakes;
+  };
+  const auto [strategy, idle, deadline, quiet, wakes] = GENERATE(
+      row{completion_strategy::host_fn, 5ms, 1h, 20ms, false}, row{completion_strategy::host_fn, 5ms, 19ms, 20ms, true},
+      row{completion_strategy::host_fn, 5ms, 1h, 19ms, true}, row{completion_strategy::host_fn, 1h, 1h, 20ms, true},
+      row{completion_strategy::flag, 5ms, 1h, 20ms, true});
+  CAPTURE(strategy, idle, deadline, quiet);
+  parked_poller one{idle};
+  pipeline_rig rig{1, {.strategy = strategy, .limits = {.quiet = quiet}, .time = one.time, .poller = one.watch}};
+  std::promise<void> go;
+  rig.launchers[0]->post([until = go.get_future().share()] { until.wait(); }); // nothing ends meanwhile
+  const outcome_log log;
+  const buffer memory = rig.numbers(0, 4, 1);
+  CHECK(one.is_woken_by([&, until = deadline] {
+    rig.ranks[0]->submit(
+        {.name = ticket{1}, .what = sum_of(memory, memory, 4), .deadline = until, .reply = log.make_reply_promise()});
+  }) == wakes);
+  go.set_value();
+  await("the answer", [&] { return one.watch->step(), log.count() == 1; });
 }
 
 TEST_CASE("ranks of one process reduce together, and each is answered with its times in order",

@@ -1,5 +1,6 @@
 // One completion mark for several launches (docs/design/0024): only where nothing can hold it up.
 #include "support/gate.hpp"
+#include "support/parked_poller.hpp"
 #include "support/pipeline_rig.hpp"
 
 #include <troupe/collectives/pipeline/pipeline_call.hpp>
@@ -51,7 +52,9 @@ private:
 struct one_rank {
   explicit one_rank(
       completion_strategy strategy, std::function<void(int, stream_ref)> script = [](int, stream_ref) {})
-    : rig{1, {.strategy = strategy}, [script = std::move(script)](rank, const std::shared_ptr<device>& where) {
+    : one_rank{pipeline_options{.strategy = strategy}, std::move(script)} {}
+  one_rank(const pipeline_options& options, std::function<void(int, stream_ref)> script)
+    : rig{1, options, [script = std::move(script)](rank, const std::shared_ptr<device>& where) {
             return std::make_shared<scripted_launch>(where, script);
           }} {}
 
@@ -108,6 +111,30 @@ TEST_CASE("launches that share marks are all answered, each with its own place",
     CHECK(log.success().launch == ++place);
   }
   CHECK(one.rig.close());
+}
+
+TEST_CASE("a launch whose mark comes with a later one does not wake the poller", "[collectives][mock]") {
+  parked_poller eye{5ms};
+  std::latch has_come{1}, may_go{1};
+  one_rank one{{.strategy = completion_strategy::host_fn, .time = eye.time, .poller = eye.watch},
+               [&](int launch, stream_ref) {
+                 if (launch != 2) return;
+                 has_come.count_down();
+                 may_go.wait();
+               }};
+  outcome_log first;
+  outcome_log second;
+  CHECK_FALSE(eye.is_woken_by([&] {
+    busy_launcher busy{*one.rig.launchers[0]};
+    first = one.submit(true);
+    second = one.submit(true);
+    busy.end();
+    has_come.wait();
+  }));
+  may_go.count_down();
+  tests::await("the answers", [&] { return eye.watch->step(), first.count() == 1 && second.count() == 1; });
+  CHECK_FALSE(first.failure());
+  CHECK_FALSE(second.failure());
 }
 
 TEST_CASE("short launches that follow at once share a mark, and no other do", "[collectives][mock]") {
