@@ -143,11 +143,11 @@ void world_registry::close() {
 world::world(std::shared_ptr<core> shared) noexcept : core_{std::move(shared)} {}
 
 int world::size() const {
-  return core_->own_status().latest().world_size;
+  return core_->own_status().peek([](const world_event& now) { return now.world_size; });
 }
 
 std::vector<rank> world::local_ranks() const {
-  return core_->own_status().latest().local_ranks;
+  return core_->own_status().peek([](const world_event& now) { return now.local_ranks; });
 }
 
 epoch world::epoch() const {

@@ -98,7 +98,9 @@ public:
   /// Returns the index of rank \p target in the vectors below. \p now is the state in which the rank has that number.
   /// Errors: invalid_argument.
   [[nodiscard]] std::size_t place_of(rank target, const world_event& now) const;
-  [[nodiscard]] std::size_t place_of(rank target) const { return place_of(target, own_status().latest()); }
+  [[nodiscard]] std::size_t place_of(rank target) const {
+    return own_status().peek([&](const world_event& now) { return place_of(target, now); });
+  }
 
   std::shared_ptr<rank_directory> ranks;           ///< The ranks' actors, indexed by place.
   std::vector<rank> local_ranks;                   ///< The local ranks in the first epoch, indexed by place.

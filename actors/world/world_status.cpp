@@ -51,11 +51,6 @@ world_event world_status::latest() const {
   return revised();
 }
 
-epoch world_status::epoch() const {
-  const std::lock_guard lock{mutex_};
-  return latest_.epoch;
-}
-
 world_event world_status::wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const {
   std::unique_lock lock{mutex_};
   world_event now;

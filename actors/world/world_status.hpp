@@ -41,8 +41,17 @@ public:
   /// set: a rank may have failed before the world's executor has been told. It must neither block nor throw.
   void revise_by(std::function<void(world_event&)> revise);
   [[nodiscard]] world_event latest() const;
-  /// Returns the epoch of the latest event without copying the event.
-  [[nodiscard]] troupe::epoch epoch() const;
+  /// Returns \p look of the latest event as it was set, not corrected by revise_by(): for what no correction changes,
+  /// its epoch and ranks. Each request asks for that, and a copy of the event would cost more than the request. \p look
+  /// is called under the lock and must be short.
+  template <class Look>
+  [[nodiscard]] auto peek(const Look& look) const {
+    const std::lock_guard lock{mutex_};
+    return look(latest_);
+  }
+  [[nodiscard]] troupe::epoch epoch() const {
+    return peek([](const world_event& now) { return now.epoch; });
+  }
   /// Waits until \p enough returns true for the latest event, for at most \p at_most. Returns the last event for which
   /// it was called. A later one may already have followed.
   [[nodiscard]] world_event wait(const std::function<bool(const world_event&)>& enough, nanoseconds at_most) const;

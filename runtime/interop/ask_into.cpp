@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,12 +66,20 @@ void ask_into(const world& where, world_request asked, reply_promise&& to) {
 void ask_into(const world& where, rank target, rank_request asked, reply_promise&& to, std::uint64_t client) {
   const world::core& all = core_of(where);
   if (all.made.is_inherited()) return to.deliver(used_in_fork("this world"));
-  const world_event now = all.status->latest();
-  const auto has = [target](const std::vector<rank>& ranks) { return std::ranges::find(ranks, target) != ranks.end(); };
-  // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p target is unknown.
-  const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
-  if (is_stale && !has(now.local_ranks)) return to.deliver(stale_epoch_error(asked.epoch, now.epoch));
-  all.ranks->state_of(all.place_of(target, now)).accept(std::move(asked), std::move(to), client);
+  troupe::epoch current{};
+  const std::optional<std::size_t> place = all.status->peek([&](const world_event& now) -> std::optional<std::size_t> {
+    current = now.epoch;
+    const auto has = [target](const std::vector<rank>& ranks) {
+      return std::ranges::find(ranks, target) != ranks.end();
+    };
+    // Ranks may be renumbered in another epoch, so a stale request is refused as stale, not because \p target is
+    // unknown.
+    const bool is_stale = asked.epoch == epoch{} ? has(all.local_ranks) : asked.epoch != now.epoch;
+    if (is_stale && !has(now.local_ranks)) return std::nullopt;
+    return all.place_of(target, now);
+  });
+  if (!place) return to.deliver(stale_epoch_error(asked.epoch, current));
+  all.ranks->state_of(*place).accept(std::move(asked), std::move(to), client);
 }
 
 std::uint64_t next_client() noexcept {

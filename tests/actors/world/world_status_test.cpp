@@ -55,6 +55,21 @@ TEST_CASE("a world that says that it is ready is corrected whenever its state is
   CHECK(status.latest().phase == world_phase::rebuilding); // until an event of another phase
 }
 
+TEST_CASE("a look at a world's epoch and ranks neither corrects its state nor copies it", "[actors]") {
+  world_status status;
+  const auto only = std::make_shared<const restoration>();
+  status.publish({.phase = world_phase::ready, .epoch = epoch{3}, .local_ranks = {rank{1}}, .restored = only});
+  int corrected = 0;
+  status.revise_by([&](world_event&) { ++corrected; });
+  const long owners = only.use_count();
+  CHECK(status.peek(
+      [&](const world_event& now) { return now.local_ranks.front() == rank{1} && only.use_count() == owners; }));
+  CHECK(status.epoch() == epoch{3});
+  CHECK(corrected == 0);
+  static_cast<void>(status.latest());
+  CHECK(corrected == 1);
+}
+
 TEST_CASE("a wait returns the event that ended it, though another has followed", "[actors][FLT-1]") {
   world_status status;
   status.publish(event_of(world_phase::ready, epoch{1}));
