@@ -58,7 +58,10 @@ TEST_CASE("a world that says that it is ready is corrected whenever its state is
 TEST_CASE("a look at a world's epoch and ranks neither corrects its state nor copies it", "[actors]") {
   world_status status;
   const auto only = std::make_shared<const restoration>();
-  status.publish({.phase = world_phase::ready, .epoch = epoch{3}, .local_ranks = {rank{1}}, .restored = only});
+  world_event event = event_of(world_phase::ready, epoch{3});
+  event.local_ranks = {rank{1}};
+  event.restored = only;
+  status.publish(event);
   int corrected = 0;
   status.revise_by([&](world_event&) { ++corrected; });
   const long owners = only.use_count();
