@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,19 +72,26 @@ void world::refuse_size(std::size_t size_bytes, std::size_t element_bytes) {
 // NOLINTNEXTLINE(readability-make-member-function-const): requests change the world
 void world::exchange(rank target, operand from, operand to, reply_promise&& reply, request_options options,
                      call_site site) {
-  const world_event now = status();
-  if (options.epoch == troupe::epoch{}) options.epoch = now.epoch;
   const bool reads = is_remote(from.memory);
-  if (std::ranges::find(now.local_ranks, target) != now.local_ranks.end())
+  bool is_here = false;
+  std::optional<rank> first{};
+  int world_size = 0;
+  core_->own_status().peek([&](const world_event& now) {
+    if (options.epoch == troupe::epoch{}) options.epoch = now.epoch;
+    is_here = std::ranges::find(now.local_ranks, target) != now.local_ranks.end();
+    if (!now.local_ranks.empty()) first = now.local_ranks.front();
+    world_size = now.world_size;
+  });
+  if (is_here)
     return ask_into(*this, target, troupe::make_request(troupe::copy{std::move(from), std::move(to)}, options, site),
                     std::move(reply));
-  if (now.local_ranks.empty() || (!reads && !is_remote(to.memory)))
+  if (!first || (!reads && !is_remote(to.memory)))
     throw exception{errc::invalid_argument, "rank " + to_string(target) +
                                                 " does not live in this process: name memory that its process has "
                                                 "exported (world::find_memory())"};
-  const rank self = now.local_ranks.front();
+  const rank self = *first;
   const std::size_t count = from.memory.size_bytes();
-  std::vector<operation> parts = transfer_parts(now.world_size, reads ? target : self, std::move(from),
+  std::vector<operation> parts = transfer_parts(world_size, reads ? target : self, std::move(from),
                                                 reads ? self : target, std::move(to), count, dtype::u8, 0);
   ask_into(*this, troupe::make_request(std::move(parts), std::move(options), site), std::move(reply));
 }

@@ -352,7 +352,7 @@ private:
     ~launch_task() override { with_->jobs.drop(*job_); }
 
     progress step() override { return with_->jobs.poll(*job_); }
-    /// The job's thread is woken by the launcher then, without a switch to the thread of the streams in between.
+    /// So the launcher itself wakes the thread of the jobs, without a switch to the thread of the streams.
     [[nodiscard]] bool is_brief() const noexcept override { return true; }
 
   private:

@@ -24,7 +24,7 @@ public:
     static_cast<void>(self.release());
     arbiter& above = *world_->above_;
     belongs_to(world_->number_);
-    if (!std::holds_alternative<agree>(what())) world_->launches();
+    if (!std::holds_alternative<agree>(what())) world_->note_launch();
     above.order_.ask(std::unique_ptr<sequenced>{this}, above.effects_);
     above.settle();
   }
@@ -228,14 +228,14 @@ void ordered_world::decide(released_operation one) {
     });
 }
 
-void ordered_world::launches() noexcept {
+void ordered_world::note_launch() noexcept {
   if (!ranks_.front()->rings()) above_->has_launches_ = true;
 }
 
 void ordered_world::push(released_operation one) {
   if (std::holds_alternative<agree>(one.front().call->what())) return decide(std::move(one));
   count(one);
-  launches();
+  note_launch();
   queue_.push(std::move(one));
   if (!std::exchange(in_round_, true)) above_->released_to_.push_back(shared_from_this());
 }

@@ -127,8 +127,8 @@ private:
   /// Counts an operation and records it in the log.
   void count(const released_operation& one, const std::shared_ptr<agreed_value>& agreed = {});
   [[nodiscard]] rank_pipeline& pipeline_of(rank one) const { return *ranks_[static_cast<std::size_t>(one.value())]; }
-  /// Notes that something was asked for that the pipelines launch: not an agree.
-  void launches() noexcept;
+  /// Notes that something was asked for that the pipelines launch, if the poller must look for its end.
+  void note_launch() noexcept;
 
   std::shared_ptr<arbiter> above_;
   std::vector<std::shared_ptr<rank_pipeline>> ranks_;

@@ -357,7 +357,8 @@ void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
 }
 
 void rank_pipeline::tell_poller(time_point deadline) {
-  if (rings())
+  // What is submitted after a fault, or to a launcher that has ended, is not launched, so nothing rings.
+  if (rings() && !mark_->failed() && !launcher_.expired())
     services_.poller->notify_before(track_->due(deadline, services_.time->now()));
   else
     services_.poller->notify();

@@ -237,7 +237,7 @@ private:
   /// mark, which may be null.
   template <class Calls, class Enqueue>
   void launch_calls(const Calls& several, bool may_be_late, const Enqueue& enqueue);
-  /// Wakes the poller for submitted requests, the first of which has this \p deadline. Where the end of the work rings
+  /// Wakes the poller for submitted requests, whose earliest deadline is \p deadline. Where the end of the work rings
   /// the poller's bell, only if the poller would sleep for too long otherwise.
   void tell_poller(time_point deadline);
   /// Wakes a poller that sleeps until its bell rings, if what was launched at \p at may have ended before the poller

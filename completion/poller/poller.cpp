@@ -10,8 +10,8 @@ namespace troupe {
 namespace {
 
 constexpr nanoseconds idle_park{std::chrono::seconds{1}};
-/// The first sleep after work, which a request that rings at its end need not interrupt: it is about as long as the
-/// poller may be without a look at what is in flight.
+/// The first sleep after work. A request whose end rings need not interrupt it, because it is no longer than the time
+/// after which the poller looks for faults that nothing announces.
 constexpr nanoseconds first_idle_park{track_limits{}.quiet};
 
 /// Adds without a locked instruction; only the one thread that writes \p to may call it.
@@ -196,7 +196,8 @@ void poller::run() {
       continue;
     }
     // Most devices cannot wake a thread, so the poller only naps while something is in flight there.
-    const nanoseconds longest_idle = look_began - last_work < first_idle_park ? first_idle_park : idle_park;
+    const bool is_first = look_began - last_work < profile_.spin + first_idle_park;
+    const nanoseconds longest_idle = is_first ? first_idle_park : idle_park;
     const nanoseconds longest_park = load == 0 ? longest_idle : all_ring(*all) ? profile_.sleep : profile_.nap;
     sleeps_until_.store(later(look_began, longest_park), std::memory_order_relaxed);
     const bool is_woken = bell_->wake_.park(has_news, longest_park);

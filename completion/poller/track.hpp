@@ -182,7 +182,7 @@ public:
   /// Adds an operation after expect(). The launcher may already have it.
   void push(std::shared_ptr<in_flight> accepted) noexcept { inbox_.push(std::move(accepted)); }
   /// Returns when the poller must look at a request with this \p deadline, submitted at \p now, if its bell does not
-  /// ring before. Precondition: the source rings.
+  /// ring before. The limits count from that look. Precondition: the source rings.
   [[nodiscard]] time_point due(time_point deadline, time_point now) const noexcept {
     return std::min(deadline, now + std::min({limits_.quiet, limits_.launch, limits_.hang}));
   }

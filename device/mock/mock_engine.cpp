@@ -178,32 +178,35 @@ void mock_engine::destroy_stream(device_id id, native_stream handle) {
   streams_.erase(find(id, handle)->number); // busy_ keeps a queue that has tasks
 }
 
-void mock_engine::push(queue& line, std::unique_ptr<mock_task> task) {
-  line.tasks.push_back(std::move(task));
-  ++line.enqueued;
+std::uint64_t mock_engine::push(const std::shared_ptr<queue>& line, std::unique_ptr<mock_task> task) {
+  busy_.emplace(line->number, line);
+  line->tasks.push_back(std::move(task));
+  return ++line->enqueued;
 }
 
 void mock_engine::enqueue(device_id id, native_stream handle, std::unique_ptr<mock_task> task) {
+  const bool is_brief = task->is_brief();
   std::shared_ptr<queue> line;
+  std::uint64_t number = 0;
   {
     const std::lock_guard lock{mutex_};
     throw_if_failed_locked(id);
     line = find(id, handle);
     throw_if_failed(*line);
-    busy_.emplace(line->number, line);
-    push(*line, std::move(task));
-    if (line->tasks.size() > 1) return; // whoever ends the task before it goes on with it
+    number = push(line, std::move(task));
+    if (line->tasks.size() > 1) return; // the thread that ends the task before continues with this one
   }
-  if (needs_runner(*line)) waker_->wake();
+  if (!is_brief || needs_runner(*line, number)) waker_->wake();
 }
 
-bool mock_engine::needs_runner(queue& line) {
+bool mock_engine::needs_runner(queue& line, std::uint64_t number) {
   if (mode_ == engine_mode::manual) return false;
+  if (runner_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return true; // a task enqueues it
   const running_role role{*this, std::try_to_lock};
   if (!role.is_held()) return true;
   lock_type lock{mutex_};
-  if (line.tasks.empty()) return false;
-  if (!line.tasks.front()->is_brief()) return true;
+  if (line.finished + 1 != number) return false; // it has run, or was dropped
+  if (state_of(line.device).armed) return true;  // a fault drops tasks of others, which may take long
   const round_outcome seen = step_head(lock, line);
   return seen.moved || seen.polls;
 }
@@ -212,10 +215,9 @@ void mock_engine::enqueue_give_back(device_id id, native_stream handle, std::uni
   {
     const std::lock_guard lock{mutex_};
     const std::shared_ptr<queue> line = find(id, handle);
-    if (!poison_) {
-      busy_.emplace(line->number, line);
-      push(*line, std::move(task));
-    }
+    if (poison_) return;
+    push(line, std::move(task));
+    if (line->tasks.size() > 1) return;
   }
   waker_->wake();
 }

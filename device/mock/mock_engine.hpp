@@ -1,5 +1,6 @@
-/// Executes the mock's streams. Either one thread runs all of them, so that thousands of streams are cheap, or no
-/// thread does, so that a test or the simulator decides when they run (DET-1).
+/// Executes the mock's streams. Either one thread runs all of them, so that thousands of streams are cheap (the thread
+/// that enqueues a brief task may begin it), or no thread does, so that a test or the simulator decides when they run
+/// (DET-1).
 #pragma once
 
 #include <troupe/device/mock/mock_driver.hpp>
@@ -39,8 +40,8 @@ public:
   [[nodiscard]] virtual bool is_work() const noexcept { return true; }
   /// Returns whether the task waits for a change that no wake() announces (a word that the host writes).
   [[nodiscard]] virtual bool polls() const noexcept { return false; }
-  /// Returns whether the thread that enqueues the task may call step(): it runs nothing of a user's, and takes no lock
-  /// that the caller may hold.
+  /// Returns whether the thread that enqueues the task may step it, and destroy it if that has ended it: both are
+  /// short, run nothing of a user's, and take no lock that the caller may hold.
   [[nodiscard]] virtual bool is_brief() const noexcept { return false; }
 };
 
@@ -131,13 +132,14 @@ private:
   void run();
   round_outcome run_rounds();
   round_outcome step_head(lock_type& lock, queue& line);
-  /// Steps the first task of \p line if it is brief and no thread runs tasks. Returns whether a thread that runs them
-  /// is still needed.
-  [[nodiscard]] bool needs_runner(queue& line);
+  /// Steps the brief task \p number of \p line where it is the first, unless a thread runs tasks. Returns whether a
+  /// thread that runs them is still needed.
+  [[nodiscard]] bool needs_runner(queue& line, std::uint64_t number);
   void fail(lock_type& lock, queue& line, error why);
   static void throw_if_failed(const queue& line);
   void drain_manually(lock_type& lock, queue& line, std::uint64_t target);
-  void push(queue& line, std::unique_ptr<mock_task> task);
+  /// Returns the task's number in its queue, from 1.
+  std::uint64_t push(const std::shared_ptr<queue>& line, std::unique_ptr<mock_task> task);
   void throw_if_failed_locked(device_id id);
   [[nodiscard]] device_state& state_of(device_id id);
   [[nodiscard]] std::shared_ptr<queue> find(device_id id, native_stream handle) const;

@@ -20,7 +20,7 @@ namespace troupe::tests {
 class parked_poller {
 public:
   static constexpr nanoseconds longest_sleep = std::chrono::seconds{1};
-  static constexpr nanoseconds first_sleep = std::chrono::milliseconds{20};
+  static constexpr nanoseconds first_sleep = track_limits{}.quiet;
 
   /// \p idle: how long ago its last work is when it begins to sleep.
   explicit parked_poller(nanoseconds idle = std::chrono::hours{1}) : idle_{idle} {}

@@ -97,6 +97,29 @@ TEST_CASE("where its end rings, a request wakes the poller only if the poller mu
   await("the answer", [&] { return one.watch->step(), log.count() == 1; });
 }
 
+TEST_CASE("a request that will not be launched, so that nothing will ring, wakes the poller",
+          "[collectives][mock][ONE-1]") {
+  parked_poller one{5ms};
+  pipeline_rig rig{1, {.strategy = completion_strategy::host_fn, .time = one.time, .poller = one.watch}};
+  const outcome_log log;
+  const buffer memory = rig.numbers(0, 4, 1);
+  SECTION("after a fault") {
+    rig.ranks[0]->fail({.code = errc::communicator_failed, .text = "the test's fault"});
+  }
+  SECTION("without a launcher") {
+    rig.settle();
+    const std::weak_ptr<launcher> ended{std::exchange(rig.launchers[0], nullptr)};
+    rig.launchers.clear();
+    await("the launcher's end", [&] { return ended.expired(); });
+  }
+  CHECK(one.is_woken_by([&] {
+    rig.ranks[0]->submit(
+        {.name = ticket{1}, .what = sum_of(memory, memory, 4), .deadline = 1h, .reply = log.make_reply_promise()});
+  }));
+  await("the answer", [&] { return one.watch->step(), log.count() == 1; });
+  CHECK(log.failure());
+}
+
 TEST_CASE("ranks of one process reduce together, and each is answered with its times in order",
           "[collectives][mock][ONE-1]") {
   const auto reports = leak_count();

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <latch>
 #include <set>
 
@@ -115,12 +116,12 @@ TEST_CASE("launches that share marks are all answered, each with its own place",
 
 TEST_CASE("a launch whose mark comes with a later one does not wake the poller", "[collectives][mock]") {
   parked_poller eye{5ms};
-  std::latch has_come{1}, may_go{1};
+  std::promise<void> has_come, may_go;
   one_rank one{{.strategy = completion_strategy::host_fn, .time = eye.time, .poller = eye.watch},
                [&](int launch, stream_ref) {
                  if (launch != 2) return;
-                 has_come.count_down();
-                 may_go.wait();
+                 has_come.set_value();
+                 static_cast<void>(may_go.get_future().wait_for(60s));
                }};
   outcome_log first;
   outcome_log second;
@@ -129,9 +130,9 @@ TEST_CASE("a launch whose mark comes with a later one does not wake the poller",
     first = one.submit(true);
     second = one.submit(true);
     busy.end();
-    has_come.wait();
+    static_cast<void>(has_come.get_future().wait_for(60s));
   }));
-  may_go.count_down();
+  may_go.set_value();
   tests::await("the answers", [&] { return eye.watch->step(), first.count() == 1 && second.count() == 1; });
   CHECK_FALSE(first.failure());
   CHECK_FALSE(second.failure());
