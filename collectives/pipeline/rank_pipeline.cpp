@@ -357,8 +357,7 @@ void rank_pipeline::submit(std::shared_ptr<pipeline_call> prepared) {
 }
 
 void rank_pipeline::tell_poller(time_point deadline) {
-  // What is submitted after a fault, or to a launcher that has ended, is not launched, so nothing rings.
-  if (rings() && !mark_->failed() && !launcher_.expired())
+  if (rings() && !mark_->failed()) // after a fault nothing is launched, so nothing rings
     services_.poller->notify_before(track_->due(deadline, services_.time->now()));
   else
     services_.poller->notify();
