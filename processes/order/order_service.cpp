@@ -456,7 +456,8 @@ nanoseconds order_service::rest(time_point now) {
 }
 
 nanoseconds order_service::find_rest(time_point now) {
-  const nanoseconds quiet = now - last_work_;
+  // The round may have begun before another thread's work, or by a clock that is behind the one of that work.
+  const nanoseconds quiet = std::max(now - last_work_, nanoseconds{0});
   if (quiet < settings_.wait.spin) return {};
   time_point until = later(now, settings_.park);
   if (quiet >= settings_.idle_after) until = next_check_ = later(now, settings_.idle_park);

@@ -856,6 +856,17 @@ TEST_CASE("when several ranks are lost the first loss is the reason of the end",
   CHECK(told == 0);
 }
 
+TEST_CASE("a service whose last work is later than its clock sleeps, too", "[collectives][order]") {
+  order_service_settings settings;
+  settings.wait.spin = 0ns;
+  settings.park = 4ms;
+  served_ranks at{2, settings, {.capacity_bytes = 256}};
+  const time_point now = steady_now() + 1s;
+  REQUIRE_FALSE(at.ranks[0].ask(sum(8), 1h));
+  at.poll(now);
+  CHECK(at.service.rest(now - 1us) == 4ms);
+}
+
 TEST_CASE("a service with nothing to do sleeps until it must look by itself, and longer when it is idle",
           "[collectives][order][TIM-1]") {
   order_service_settings settings;
