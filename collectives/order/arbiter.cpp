@@ -162,8 +162,8 @@ void arbiter::end_round() {
   if (due != due_.load(std::memory_order_relaxed)) due_.store(due, std::memory_order_release);
   const std::size_t before = waiting_.load(std::memory_order_relaxed);
   if (waiting != before) waiting_.store(waiting);
-  // The poller will look for the end of what pipelines launch, so it is woken early. Other requests need it only if
-  // they expire.
+  // The poller is woken early where it must look for the end of launches. Where their end wakes it, and for an agree,
+  // it is needed only for requests that expire.
   const bool is_early = std::exchange(has_launches_, false);
   if (waiting == 0) is_poller_told_ = false;
   if (waiting == 0 || is_poller_told_) return;

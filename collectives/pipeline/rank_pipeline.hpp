@@ -198,7 +198,7 @@ public:
   [[nodiscard]] rank self() const noexcept { return peers_->self(); }
   [[nodiscard]] int world_size() const noexcept { return peers_->world_size(); }
   [[nodiscard]] epoch formed_in() const noexcept { return epoch_; }
-  /// Returns whether the end of a launch wakes the poller.
+  /// Returns whether the end of a launch wakes the poller (completion_source::rings()).
   [[nodiscard]] bool rings() const noexcept { return track_->source().rings(); }
   [[nodiscard]] const std::shared_ptr<device>& where() const noexcept { return peers_->where(); }
   /// Returns the rank's data against which requests are validated.

@@ -40,8 +40,8 @@ public:
   [[nodiscard]] virtual bool is_work() const noexcept { return true; }
   /// Returns whether the task waits for a change that no wake() announces (a word that the host writes).
   [[nodiscard]] virtual bool polls() const noexcept { return false; }
-  /// Returns whether the thread that enqueues the task may step it, and destroy it if that has ended it: both are
-  /// short, run nothing of a user's, and take no lock that the caller may hold.
+  /// Returns whether the thread that enqueues the task may call step(), and destroy the task if step() has ended it.
+  /// Both must be short, run no code of a user, and take no lock that a caller of enqueue() may hold.
   [[nodiscard]] virtual bool is_brief() const noexcept { return false; }
 };
 
@@ -138,7 +138,7 @@ private:
   void fail(lock_type& lock, queue& line, error why);
   static void throw_if_failed(const queue& line);
   void drain_manually(lock_type& lock, queue& line, std::uint64_t target);
-  /// Returns the task's number in its queue, from 1.
+  /// Appends \p task and returns its number in the queue. The first task of a queue has number 1.
   std::uint64_t push(const std::shared_ptr<queue>& line, std::unique_ptr<mock_task> task);
   void throw_if_failed_locked(device_id id);
   [[nodiscard]] device_state& state_of(device_id id);

@@ -15,8 +15,8 @@ namespace {
 constexpr int not_started_status = 127;
 constexpr int failed_world_status = 1;
 
-/// Longest delay of a restart while the world forms with a spare. To start a process, and above all to create its GPU
-/// context, about doubles the time that the forming takes.
+/// How long a restart waits at most for the world that forms with a spare. A process that starts meanwhile, and creates
+/// its GPU context, about doubles the time of that forming.
 constexpr std::chrono::nanoseconds longest_yield = std::chrono::seconds{2};
 
 } // namespace

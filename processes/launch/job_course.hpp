@@ -117,7 +117,8 @@ private:
   void start_later(place_index place, std::chrono::nanoseconds delay);
   /// Returns whether a spare can take the rank that the process of \p place had.
   [[nodiscard]] bool is_replaced(place_index place) const;
-  /// Starts the process of \p place after \p delay, but not before the world serves without it or needs it.
+  /// Starts the process of \p place after \p delay, but only when the world serves again, with a spare in its place, or
+  /// waits for this process.
   void start_after_recovery(place_index place, std::chrono::nanoseconds delay);
   /// Ends that wait, if there is one: starts the process, or, if the world's processes leave, holds it back.
   void end_yielding(place_index place);

@@ -456,7 +456,8 @@ nanoseconds order_service::rest(time_point now) {
 }
 
 nanoseconds order_service::find_rest(time_point now) {
-  // The round may have begun before another thread's work, or by a clock that is behind the one of that work.
+  // `now` may be earlier than the last work: another thread did it after this round began, or it was timed by another
+  // clock.
   const nanoseconds quiet = std::max(now - last_work_, nanoseconds{0});
   if (quiet < settings_.wait.spin) return {};
   time_point until = later(now, settings_.park);

@@ -303,7 +303,7 @@ TEST_CASE("registered memory is allocated at all ranks, then registered, and aga
   REQUIRE(calls.size() == 10);
   const auto is_allocation = [](const std::string& call) { return call.starts_with("allocate"); };
   CHECK(std::all_of(calls.begin(), calls.begin() + 4, is_allocation)); // at all ranks, before anything is registered
-  // Otherwise ranks do not wait for each other, but each rank's calls are in order.
+  // After that, ranks do not wait for each other, so only the order of each rank's calls is certain.
   std::stable_partition(calls.begin() + 4, calls.end(), [](const std::string& call) { return call.ends_with(" 0"); });
   std::sort(calls.begin(), calls.begin() + 4);
   CHECK(calls == std::vector<std::string>{"allocate 0", "allocate 0", "allocate 1", "allocate 1", "launch barrier 0",
