@@ -1,11 +1,14 @@
 #include <troupe/testing/simulation/fibers.hpp>
 
+#include <troupe/device/error.hpp>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cxxabi.h>
 #include <exception>
 #include <iterator>
+#include <string>
 #include <sys/mman.h>
 #include <system_error>
 #include <ucontext.h>
@@ -235,7 +238,9 @@ fibers::group fibers::assign(fiber& one, group of) const noexcept {
 }
 
 void fibers::set_clock(group which, std::shared_ptr<const machine_clock> clock) {
-  clocks_[which] = std::move(clock);
+  const auto& reads = clocks_.try_emplace(which, clock).first->second;
+  if (reads != clock)
+    throw exception{errc::internal, "group " + std::to_string(which) + " of fibers has the clock of another machine"};
 }
 
 time_point fibers::boot_now() const noexcept {

@@ -1,6 +1,7 @@
 #include <troupe/testing/simulation/simulated_controllers.hpp>
 
 #include <troupe/device/error.hpp>
+#include <troupe/testing/simulation/process_groups.hpp>
 
 #include <chrono>
 #include <utility>
@@ -11,8 +12,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// The fibers of the first controller, which read the clock of its machine. Those of the second have the next number.
-constexpr fibers::group controller_group = 600'000;
 /// The time between looks whether the run has ended, and whether there is a decision to write.
 constexpr nanoseconds look_for_end = 20ms;
 constexpr nanoseconds look_for_decisions = 1ms;
@@ -102,7 +101,7 @@ void simulated_controllers::begin(std::vector<std::shared_ptr<machine_clock>> cl
 }
 
 fibers::group simulated_controllers::group_of(const node& one) const noexcept {
-  return controller_group + one.address;
+  return simulation::group_of(process_kind::controller, one.address);
 }
 
 control_server* simulated_controllers::present() const noexcept {

@@ -6,6 +6,7 @@
 #include <troupe/processes/control/driver_session.hpp>
 #include <troupe/processes/control/host_session.hpp>
 #include <troupe/processes/control/process_session.hpp>
+#include <troupe/testing/simulation/process_groups.hpp>
 #include <troupe/testing/simulation/simulated_link.hpp>
 #include <troupe/testing/simulation/simulated_processes.hpp>
 
@@ -428,7 +429,8 @@ public:
   process(simulated_processes& above, int place, int attempt)
     : process{above, place, attempt, group_of(place, attempt)} {}
   [[nodiscard]] static fibers::group group_of(int place, int attempt) noexcept {
-    return static_cast<fibers::group>(1000 * (place + 1) + attempt);
+    return simulation::group_of(process_kind::rank, static_cast<std::uint64_t>(place),
+                                static_cast<std::uint64_t>(attempt));
   }
 
   void begin();
@@ -675,7 +677,7 @@ bool simulated_processes::process::is_ready_in(epoch of) const {
 class simulated_processes::driver final : public connected {
 public:
   driver(simulated_processes& above, int number)
-    : driver{above, number, static_cast<fibers::group>(900'000 + number)} {}
+    : driver{above, number, group_of(process_kind::driver, static_cast<std::uint64_t>(number))} {}
 
   void begin() {
     const fibers::group_scope in_group{group_};
@@ -745,7 +747,9 @@ private:
 class simulated_processes::host_service final : public connected {
 public:
   host_service(simulated_processes& above, int host, int attempt)
-    : host_service{above, host, static_cast<fibers::group>(700'000 + 1000 * host + attempt)} {}
+    : host_service{above, host,
+                   group_of(process_kind::order_service, static_cast<std::uint64_t>(host),
+                            static_cast<std::uint64_t>(attempt))} {}
 
   void begin() {
     const fibers::group_scope in_group{group_};

@@ -3,13 +3,16 @@
 #include <troupe/device/threads/worker.hpp>
 #include <troupe/testing/simulation/fibers.hpp>
 #include <troupe/testing/simulation/machine_clock.hpp>
+#include <troupe/testing/simulation/process_groups.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
 
 namespace troupe::tests::machine_clock_test {
 
@@ -95,6 +98,29 @@ TEST_CASE("a fiber reads the boot clock of its machine", "[testing][simulation]"
   const fibers::group_scope in_group{1};
   CHECK(boot_clock::now().time_since_epoch() - steady_now().time_since_epoch() == 2h);
   CHECK(steady_now() - virtual_now() == 3h);
+}
+
+TEST_CASE("a group of fibers has the clock of one machine", "[testing][simulation]") {
+  fibers all{[](std::size_t) { return std::size_t{0}; }};
+  const auto one = std::make_shared<machine_clock>(0, 1h, 0h);
+  all.set_clock(1, one);
+  all.set_clock(1, one); // as a process does that is started again
+  CHECK_THROWS_WITH(all.set_clock(1, std::make_shared<machine_clock>(0, 2h, 0h)),
+                    Catch::Matchers::ContainsSubstring("group 1 of fibers has the clock of another machine"));
+}
+
+TEST_CASE("simulated processes have a group each, in the largest worlds too", "[testing][simulation]") {
+  using enum simulation::process_kind;
+  constexpr std::uint64_t most_ranks = 4096, most_attempts = 999;
+  std::set<fibers::group> all{0};
+  std::size_t made = 1;
+  for (const auto kind : {rank, order_service, driver, controller})
+    for (std::uint64_t number = 0; number < most_ranks; ++number)
+      for (const std::uint64_t attempt : {std::uint64_t{0}, most_attempts}) {
+        all.insert(simulation::group_of(kind, number, attempt));
+        ++made;
+      }
+  CHECK(all.size() == made);
 }
 
 } // namespace troupe::tests::machine_clock_test
