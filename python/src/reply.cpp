@@ -135,9 +135,8 @@ bool awaited::wait(nanoseconds spin, time_point until) {
   return changed_.wait_until(lock, until, done);
 }
 
-bool awaited::tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
+bool awaited::tell(watcher one) {
   require_own();
-  watcher one{where, {who}};
   const std::lock_guard lock{mutex_};
   if (is_done()) return false;
   watchers_.push_back(std::move(one));

@@ -66,7 +66,12 @@ public:
   [[nodiscard]] bool wait(nanoseconds spin, time_point until);
   /// Adds \p who to \p where when the result arrives. If the result has arrived already, adds nothing and returns
   /// false. Errors: those of require_own().
-  [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who);
+  [[nodiscard]] bool tell(const std::shared_ptr<loop_mailbox>& where, std::uint64_t who) {
+    return tell({where, {who}});
+  }
+  /// Calls \p told with \p what when the result arrives, on the thread that delivers it. If the result has arrived
+  /// already, calls nothing and returns false. Errors: those of require_own().
+  [[nodiscard]] bool tell(void (*told)(void*), void* what) { return tell({{}, {}, told, what}); }
 
 protected:
   awaited() = default;
@@ -83,14 +88,22 @@ protected:
       watchers.swap(watchers_);
     }
     changed_.notify_all();
-    for (watcher& one : watchers) one.where->put(std::move(one.who));
+    for (watcher& one : watchers)
+      if (one.told != nullptr)
+        one.told(one.what);
+      else
+        one.where->put(std::move(one.who));
   }
 
 private:
+  /// Has a mailbox or a function.
   struct watcher {
     std::shared_ptr<loop_mailbox> where;
     std::list<std::uint64_t> who;
+    void (*told)(void*) = nullptr;
+    void* what = nullptr;
   };
+  [[nodiscard]] bool tell(watcher one);
 
   const home_process made_;
   std::atomic<bool> done_{false};

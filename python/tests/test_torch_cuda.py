@@ -20,6 +20,11 @@ if _GPUS < 2:  # not asked of CUDA: a process that has used it cannot fork ranks
 SIZE = 2
 
 
+@pytest.fixture(autouse=True, params=["build", "off"], ids=["native", "python"])
+def native_part(request, monkeypatch):
+    monkeypatch.setenv("TROUPE_TORCH_NATIVE", request.param)
+
+
 def run_on_gpus(function, folder, backend="troupe", settings=None, timeout=TIMEOUT):
     return run_ranks(_on_gpu, SIZE, None, settings, (function, str(folder / "store"), backend, timeout))
 

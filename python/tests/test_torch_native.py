@@ -14,6 +14,7 @@ import pytest
 import test_torch_collectives
 import test_torch_errors
 import test_torch_groups
+import test_torch_recovery
 import test_torch_reports
 from torch_ranks import dist, run_ranks, torch
 
@@ -64,6 +65,12 @@ test_ddp_has_the_weights_that_it_has_with_gloo = test_torch_groups.test_ddp_has_
 test_functional_collectives = test_torch_groups.test_functional_collectives
 test_pytorchs_analyser_finds_a_mismatch_in_the_records = test_torch_reports.test_pytorchs_analyser_finds_a_mismatch_in_the_records
 test_pytorchs_analyser_finds_a_missing_rank = test_torch_reports.test_pytorchs_analyser_finds_a_missing_rank_in_the_records
+test_a_group_goes_on_when_rank_0_is_lost = test_torch_recovery.test_a_group_goes_on_when_rank_0_is_lost
+test_resume_waits_for_operands = test_torch_recovery.test_resume_waits_until_no_earlier_operation_uses_a_tensor
+test_smaller_groups_stay_valid = test_torch_recovery.test_smaller_groups_stay_valid
+test_a_process_is_lost_while_the_ranks_resume = test_torch_recovery.test_a_process_is_lost_while_the_ranks_resume
+test_an_error_in_a_backward_pass = test_torch_recovery.test_an_error_in_a_backward_pass_waits_for_its_end
+test_an_example_ends_with_the_weights = test_torch_recovery.test_an_example_ends_with_the_weights_of_an_undisturbed_run
 test_detail_compares_shapes_and_types = test_torch_reports.test_detail_compares_shapes_and_types
 
 
@@ -194,6 +201,37 @@ def compressed(rank, size):
 
 def test_ddps_hooks_in_cpp_take_its_futures(tmp_path):
     run_ranks(compressed, 2, tmp_path)
+
+
+def epochs(rank, size, attempt):
+    """In each epoch the first operation is Python's, which waits for what resume() has made, and the later ones are native."""
+    dist.init_process_group("troupe", timeout=datetime.timedelta(seconds=120))
+    backend = dist.group.WORLD.backend
+    troupe.torch.resume()
+    assert [asked_natively(lambda: test_torch_recovery.sum_of(rank)) for _ in range(3)] == [0, 1, 1]
+    if attempt == 0:
+        if rank == 1:
+            test_torch_recovery.die()
+        given = torch.ones(2)
+        work = dist.all_reduce(given, async_op=True)  # waits for rank 1
+        assert backend.native_in_use == 1
+        with pytest.raises(dist.DistBackendError, match=r"rank 1.*troupe\.torch\.resume\(\)"):
+            work.wait()
+        with pytest.raises(dist.DistBackendError, match=r"troupe\.torch\.resume\(\)"):
+            dist.all_reduce(torch.ones(1))
+        del work
+        troupe.torch.resume()
+        assert backend.native_in_use == 0
+        assert [asked_natively(lambda: test_torch_recovery.sum_of(rank)) for _ in range(3)] == [0, 1, 1]
+    tensor = torch.full((2,), float(rank))
+    transfer = dist.isend(tensor, 0) if rank else dist.irecv(tensor, 1)
+    transfer.wait()
+    assert tensor.tolist() == [1] * 2
+    dist.destroy_process_group()
+
+
+def test_the_native_part_follows_the_epochs_of_a_group():
+    test_torch_recovery.run_with_losses(epochs, 2, [1])
 
 
 def memory(rank, size):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import array
 import datetime
+import functools
 import os
 import threading
 import weakref
@@ -64,8 +65,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
 
     def __init__(self, world: GroupWorld, timeout: datetime.timedelta, epochs: Optional[Epochs] = None) -> None:
         """epochs: those of the group that this one is a part of. A group of its own recovers if its controller does."""
-        needs_python = world.recovers or epochs is not None or world.gpu is not None
-        self._begin(world.rank, world.size, timeout, None if needs_python else native())
+        self._begin(world.rank, world.size, timeout, native())
         self._is_part = epochs is not None
         self._use(world, Epochs(world, epochs) if world.recovers else None)
 
@@ -92,14 +92,20 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         self._splits = self._groups = 0  # those made
         self._captures = (0, 0)  # an epoch, and the number of graphs that were captured in it
         self._ended = ""
-        self._connect()
+        if epochs is None:
+            self._connect()
 
     def _connect(self) -> None:
-        """Lets the native part make requests."""
+        """Lets the native part make requests. In a group that recovers: in the epoch for which the lane has made one."""
         if self._direct is not None:
+            gpu, epochs = self._gpu, self._epochs
+            make_work = functools.partial(*((Work,) if gpu is None else (GpuWork, gpu)), epochs=epochs)
             try:
-                self._direct.connect(self, self._native, self._rank, self._size, COLLECTIVES, self._timeout)
+                self._direct.connect(self, self._native, self._rank, self._size, COLLECTIVES, self._timeout, epochs is None,
+                                     make_work, -1 if gpu is None else gpu.index, gpu is not None and gpu.blocks)
                 self._connected = True
+                if epochs is not None:
+                    epochs.add_native(self)
             except ValueError:  # host memory is staged in this world
                 pass
 
@@ -109,6 +115,15 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             self._sequence += self._direct.asked(self)
             self._direct.disconnect(self)
             self._connected = False
+
+    def leave_epoch(self) -> None:
+        """Makes later calls wait for the next epoch. Called by resume()."""
+        self._disconnect()
+
+    @property
+    def native_in_use(self) -> int:
+        """How many requests of the native part have tensors in use."""
+        return 0 if self._direct is None else int(self._direct.in_use(self))
 
     # The rank and the group -------------------------------------------------------------------------------------------
 
@@ -224,6 +239,8 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         deadline = timeout if timeout > _ZERO else self._timeout
         if self._epochs is not None:
             self._epochs.enter(lane, deadline)
+            if lane == COLLECTIVES and not self._connected:
+                self._connect()
         request = self._native.prepare([operation], self._rank, lane, deadline, None)
         return self._send(request, what, deadline, outputs, finish, gpu)
 

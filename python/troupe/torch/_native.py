@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.util
+import multiprocessing.util
 import os
 import pathlib
 import platform
@@ -130,5 +131,6 @@ def _load(file: pathlib.Path) -> Any:
     spec.loader.exec_module(module)
     if not module.begin(_troupe.requests, _records.size):
         raise ImportError(f"{file} is of another version of troupe: remove it and build it again")
+    multiprocessing.util.Finalize(None, module.end, exitpriority=0)
     _records.also(module.operations)
     return module

@@ -61,11 +61,16 @@ class Epochs:
         self._acknowledged: Set[str] = set()
         self.in_use: Set[int] = set()  # operands of all groups since the last resume(); only the root's is used
         self._has_committed = False
+        self._natives: "weakref.WeakSet[Any]" = weakref.WeakSet()  # backends whose native part makes requests; only the root's is used
         self.parts: List[Tuple[Tuple[int, ...], ...]] = []  # those of each split_group() of this world
         self.mine: List[List[int]] = []  # this rank's part in each of them
 
     def hold(self, tensor: torch.Tensor) -> Operand:
         return Operand(tensor, self._root.in_use)
+
+    def add_native(self, backend: Any) -> None:
+        """Tells of a backend whose native part makes requests without enter(), until leave_epoch()."""
+        self._root._natives.add(backend)
 
     def enter(self, lane: str, timeout: datetime.timedelta) -> None:
         """Makes the next request in a lane one for the epoch in which the default group has been resumed.
@@ -110,6 +115,8 @@ class Epochs:
         until = time.monotonic() + timeout.total_seconds()
         while True:
             now = self._next_epoch(until, timeout)
+            for one in self._natives:
+                one.leave_epoch()
             self._current, self._acknowledged = now.epoch, set()
             left = datetime.timedelta(seconds=max(until - time.monotonic(), 0.001))
             mine = {"joined": now.epoch == self._first, "settled": step > 0 or self._has_committed, "step": step,
@@ -166,10 +173,10 @@ class Epochs:
     def _await_operands(self, until: float, timeout: datetime.timedelta) -> None:
         """Waits until no operation of an earlier epoch uses a tensor: it might still write to it."""
         before, self.in_use = self.in_use, set()
-        while before:
+        while in_use := len(before) + sum(one.native_in_use for one in self._natives):
             if time.monotonic() > until:
                 raise dist.DistBackendError(f"resume: Timed out waiting {timeout.total_seconds() * 1000:.0f}ms: operations of the epoch before still "
-                                            f"use {len(before)} tensors")
+                                            f"use the tensors of {in_use} operands")
             time.sleep(0.0005)  # the interpreter drops what troupe has released
 
 

@@ -1,11 +1,13 @@
-/// The native part of the backend of torch.distributed: collectives and transfers of dense tensors of the CPU, without
-/// Python. troupe/torch/_native.py compiles it against the installed PyTorch. Design record 0111.
+/// The native part of the backend of torch.distributed: collectives and transfers of dense tensors without Python.
+/// troupe/torch/_native.py compiles it against the installed PyTorch. Design records 0111 and 0120.
 ///
 /// A native_backend is the C++ object of a Python TroupeBackend, in place of PyTorch's PyBackend, from which it
 /// extends: what is not asked natively is a call of the Python class, with its checks and its errors. So is every call
 /// that would fail: nothing here words an error.
 #include "requests.h"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/distributed/c10d/debug.h>
@@ -19,7 +21,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstdio>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,7 +32,9 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 namespace {
@@ -37,6 +44,7 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 using work_ptr = c10::intrusive_ptr<c10d::Work>;
 using tensors = std::vector<at::Tensor>;
+using future_ptr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 const troupe_requests* api = nullptr;
 std::atomic<int> forks{0}; ///< In this process's ancestry since the module was loaded.
@@ -129,13 +137,33 @@ public:
     return std::make_exception_ptr(py::error_already_set{});
   }
   tensors result() override { return call<tensors>("result"); }
-  void synchronize() override { wait(kNoTimeout); }
+  void synchronize() override { call<void>("synchronize"); }
   bool wait(milliseconds timeout) override { return call<bool>("wait", timeout); }
+  void blockCurrentStream() override { call<void>("block_current_stream"); }
   /// Returns a future of the outputs as C++ has it: that of Python keeps an error as a value.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+  future_ptr getFuture() override {
     const py::gil_scoped_acquire gil;
     if (future_) return future_;
-    const auto made = future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+    settle_as_python(future_);
+    return future_;
+  }
+  future_ptr getFutureResult() override {
+    const py::gil_scoped_acquire gil;
+    return python().attr("get_future_result")().cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()->fut;
+  }
+
+protected:
+  /// Returns the Work of Python. The caller must hold the GIL.
+  [[nodiscard]] virtual const py::object& python() const { return python_; }
+  template <class Result, class... Arguments>
+  Result call(const char* name, const Arguments&... given) const {
+    const py::gil_scoped_acquire gil;
+    const py::object made = python().attr(name)(given...);
+    if constexpr (!std::is_void_v<Result>) return made.template cast<Result>();
+  }
+  /// Settles \p made as the future of the Work of Python is settled. The caller must hold the GIL.
+  void settle_as_python(const future_ptr& made) const {
     python().attr("get_future")().attr("add_done_callback")(py::cpp_function([made](const py::object& from) {
       try {
         auto outputs = from.attr("value")().cast<tensors>();
@@ -149,85 +177,146 @@ public:
         made->setError(std::make_exception_ptr(std::move(kept)));
       }
     }));
-    return made;
-  }
-  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override {
-    const py::gil_scoped_acquire gil;
-    return python().attr("get_future_result")().cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()->fut;
-  }
-
-protected:
-  /// Returns the Work of Python. The caller must hold the GIL.
-  [[nodiscard]] virtual const py::object& python() const { return python_; }
-  template <class Result, class... Arguments>
-  Result call(const char* name, const Arguments&... given) const {
-    const py::gil_scoped_acquire gil;
-    return python().attr(name)(given...).template cast<Result>();
   }
 
   mutable py::object python_;
-
-private:
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  future_ptr future_;
 };
 
-/// An operation that was asked for natively. Its Work of Python is made where one is needed: for an error, or a future.
-class native_work final : public forwarded_work {
+/// Threads that settle futures, and so run callbacks, which may wait for later futures: one more than there are callbacks
+/// that have not returned. Threads: any.
+class settling_threads {
 public:
-  native_work(std::shared_ptr<void> reply, std::string what, milliseconds deadline, tensors outputs)
-    : reply_{std::move(reply)}, what_{std::move(what)}, deadline_{deadline}, outputs_{std::move(outputs)} {
-    if (torch::autograd::get_current_graph_task_id() < 0) return;
-    const py::gil_scoped_acquire gil; // now: it knows the backward pass, which raises its error
-    static_cast<void>(python());
+  /// Calls \p settle on one of them. \p settle must not throw.
+  void add(std::function<void()> settle) {
+    const std::lock_guard lock{mutex_};
+    due_.push_back(std::move(settle));
+    if (resting_ == 0) start();
+    due_or_closed_.notify_one();
   }
-
-  bool isCompleted() override { return api->state(reply_.get()) != TROUPE_REPLY_PENDING; }
-  bool isSuccess() const override { return api->state(reply_.get()) == TROUPE_REPLY_SUCCEEDED; }
-  std::exception_ptr exception() const override {
-    return api->state(reply_.get()) == TROUPE_REPLY_FAILED ? forwarded_work::exception() : nullptr;
-  }
-  tensors result() override {
-    wait(kNoTimeout);
-    return outputs_;
-  }
-  /// Looks for signals now and then, in the thread that handles them. A wait with a timeout is Python's, whose error names
-  /// the timeout.
-  bool wait(milliseconds timeout) override {
-    if (timeout != kNoTimeout && timeout != c10d::kUnsetTimeout) return forwarded_work::wait(timeout);
-    const bool looks = PyThread_get_thread_ident() == main_thread;
-    std::int32_t state = api->state(reply_.get());
-    for (bool polls = true; state == TROUPE_REPLY_PENDING; polls = false) {
-      {
-        std::optional<py::gil_scoped_release> released;
-        if (PyGILState_Check() != 0) released.emplace();
-        state = api->wait(reply_.get(), nanoseconds{looks ? between_looks : milliseconds{hour}}.count(), polls ? 1 : 0);
-        // A daemon thread that took the GIL now would crash: it stays here until the process exits.
-        while (!looks && is_over()) std::this_thread::sleep_for(hour);
-      }
-      if (state != TROUPE_REPLY_PENDING) break;
-      if (!looks) continue;
-      const py::gil_scoped_acquire gil;
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
-    }
-    return state == TROUPE_REPLY_SUCCEEDED || forwarded_work::wait(timeout);
+  /// Lets nothing more begin, and waits for what has, at most for \p patience: a callback that needed the GIL after the
+  /// interpreter's end would end the process. The caller must not hold the GIL.
+  void close(nanoseconds patience) {
+    std::unique_lock lock{mutex_};
+    is_closed_ = true;
+    due_or_closed_.notify_all();
+    if (!ended_.wait_for(lock, patience, [this] { return running_ == resting_; }))
+      std::fputs("troupe: the interpreter ends, and a callback of a future has not ended: if it goes on now, the process is "
+                 "aborted\n", stderr);
   }
 
 private:
-  static constexpr milliseconds between_looks{100};
-  static constexpr std::chrono::hours hour{1};
-
-  [[nodiscard]] const py::object& python() const override {
-    if (python_) return python_;
-    const py::object kind = py::module_::import("troupe.torch._work").attr("Work");
-    py::object made = kind(shown(reply_), what_, deadline_, outputs_);
-    if (!python_) python_ = std::move(made); // another thread may have made one meanwhile
-    return python_;
+  /// The caller must have the lock.
+  void start() {
+    try {
+      std::thread{[this] { run(); }}.detach();
+      ++running_;
+      ++resting_;
+    } catch (const std::system_error& why) {
+      std::fprintf(stderr, "troupe: no thread can be started for a callback of a future, which waits until another one has "
+                           "ended, and may wait for it (%s): raise the limit of threads (ulimit -u)\n", why.what());
+    }
+  }
+  void run() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      const bool has_work =
+          due_or_closed_.wait_for(lock, rest, [this] { return is_closed_ || !due_.empty(); }) && !is_closed_;
+      if (!has_work && !is_closed_ && resting_ <= 2) continue; // one rests for the next, one for what that one's waits for
+      if (!has_work) break;
+      const auto next = std::move(due_.front());
+      due_.pop_front();
+      if (--resting_ == 0) start();
+      lock.unlock();
+      next();
+      lock.lock();
+      ++resting_;
+      ended_.notify_all();
+    }
+    --running_;
+    --resting_;
+    ended_.notify_all();
   }
 
-  std::shared_ptr<void> reply_;
-  std::string what_;
-  milliseconds deadline_;
-  tensors outputs_;
+  static constexpr std::chrono::seconds rest{10}; ///< After which a thread without work may end.
+
+  std::mutex mutex_;
+  std::condition_variable due_or_closed_, ended_;
+  std::deque<std::function<void()>> due_;
+  int running_ = 0, resting_ = 0; ///< Threads; those that wait for work.
+  bool is_closed_ = false;
+};
+/// Not destroyed, as the operations' log; a fork has none of its parent's threads.
+settling_threads* settling = new settling_threads;
+
+/// The pass of autograd that raises an operation's error at its end: Python's Backward. An object for each pass.
+using backward_pass = std::shared_ptr<py::object>;
+
+/// Returns the pass in which this thread is; null if it is in none.
+backward_pass current_backward() {
+  const auto task = torch::autograd::get_current_graph_task_id();
+  if (task < 0) return nullptr;
+  static auto& mutex = *new std::mutex;
+  static auto& last = *new std::pair<decltype(+task), backward_pass>;
+  {
+    const std::lock_guard lock{mutex};
+    if (last.second && last.first == task) return last.second;
+  }
+  const py::gil_scoped_acquire gil; // before the lock, for which threads may wait with the GIL
+  const auto made = backward_pass{new py::object{py::module_::import("troupe.torch._recovery").attr("Backward").attr("current")()},
+                                  [](py::object* one) {
+                                    drop(*one);
+                                    delete one;
+                                  }};
+  backward_pass former;
+  {
+    const std::lock_guard lock{mutex};
+    former = std::exchange(last.second, made);
+    last.first = task;
+  }
+  return made;
+}
+
+/// Where the tensors of a rank are, and how its works wait. Threads: any.
+class rank_device {
+public:
+  /// \p gpu: the number of the rank's GPU; negative: the world is one of the CPU. \p blocks: whether wait() waits for the
+  /// outcome on a GPU, too. \p make_work: makes a Work of Python from a reply, its text, its deadline and its outputs.
+  rank_device(int gpu, bool blocks, py::object make_work)
+    : gpu{gpu}, blocks{gpu < 0 || blocks}, make_work{std::move(make_work)} {
+    if (gpu >= 0) side_.emplace(of_gpus().getStreamFromGlobalPool(device(), false));
+  }
+  rank_device(const rank_device&) = delete;
+  rank_device& operator=(const rank_device&) = delete;
+  ~rank_device() { drop(make_work); }
+
+  const int gpu;
+  const bool blocks;
+  py::object make_work;
+
+  [[nodiscard]] bool has(const at::Tensor& one) const {
+    return gpu < 0 ? one.device().is_cpu() : one.device().is_cuda() && one.device().index() == gpu;
+  }
+  /// Returns the devices whose streams a future orders.
+  [[nodiscard]] std::vector<c10::Device> devices() const {
+    return gpu < 0 ? std::vector<c10::Device>{} : std::vector{device()};
+  }
+  /// Returns the handle of a stream of the GPU.
+  [[nodiscard]] static void* handle_of(const c10::Stream& one) { return of_gpus().getStreamNativeHandle(one); }
+  /// Returns this thread's current stream of the GPU.
+  [[nodiscard]] c10::Stream current_stream() const { return of_gpus().getStream(device()); }
+  /// Returns a stream in which nothing but the events of futures is; none without a GPU.
+  [[nodiscard]] const std::optional<c10::Stream>& side_stream() const { return side_; }
+
+private:
+  [[nodiscard]] c10::Device device() const { return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)}; }
+  /// The calls of PyTorch for GPUs.
+  [[nodiscard]] static const c10::impl::VirtualGuardImpl& of_gpus() {
+    static const c10::impl::VirtualGuardImpl made{at::kCUDA};
+    return made;
+  }
+
+  std::optional<c10::Stream> side_;
 };
 
 /// Lanes of this process's rank. Threads: any.
@@ -235,14 +324,23 @@ class connection {
 public:
   using lane = std::shared_ptr<void>;
 
-  /// Errors: std::invalid_argument if the world does not use host memory in place.
-  connection(const py::object& world, int rank, int size, const std::string& collectives, milliseconds timeout)
-    : rank{rank}, size{size}, timeout{timeout}, collectives{api->open(world.ptr(), rank, collectives.c_str()), close} {
+  /// \p transfers: whether sends and recvs are asked for natively, too. Errors: std::invalid_argument if the world does
+  /// not use memory of that device in place.
+  connection(const py::object& world, int rank, int size, const std::string& collectives, milliseconds timeout,
+             bool transfers, std::shared_ptr<const rank_device> on)
+    : rank{rank},
+      size{size},
+      timeout{timeout},
+      has_transfers{transfers},
+      on{std::move(on)},
+      collectives{api->open(world.ptr(), rank, collectives.c_str(), this->on->gpu >= 0 ? 1 : 0), close} {
     if (!this->collectives) throw std::invalid_argument{"the world stages host memory"};
   }
 
   const int rank, size;
   const milliseconds timeout; ///< Of operations without one.
+  const bool has_transfers;
+  const std::shared_ptr<const rank_device> on;
   const lane collectives;
 
   /// Returns the lane of a route and tag of transfers; null if there can be no more lanes.
@@ -264,6 +362,124 @@ private:
 
   std::mutex mutex_;
   std::map<std::string, lane> transfers_;
+};
+
+/// An operation that was asked for natively. Its Work of Python is made where one is needed, as for an error.
+class native_work final : public forwarded_work {
+public:
+  native_work(std::shared_ptr<const rank_device> on, std::shared_ptr<void> reply, std::string what,
+              milliseconds deadline, tensors outputs)
+    : on_{std::move(on)},
+      reply_{std::move(reply)},
+      what_{std::move(what)},
+      deadline_{deadline},
+      outputs_{std::move(outputs)},
+      backward_{current_backward()} {}
+
+  bool isCompleted() override { return api->state(reply_.get()) != TROUPE_REPLY_PENDING; }
+  bool isSuccess() const override { return api->state(reply_.get()) == TROUPE_REPLY_SUCCEEDED; }
+  std::exception_ptr exception() const override {
+    return api->state(reply_.get()) == TROUPE_REPLY_FAILED ? forwarded_work::exception() : nullptr;
+  }
+  tensors result() override {
+    synchronize();
+    return outputs_;
+  }
+  /// Waits for the outcome.
+  void synchronize() override {
+    if (!await([this](nanoseconds at_most, bool polls) { return api->wait(reply_.get(), at_most.count(), polls ? 1 : 0); }))
+      forwarded_work::synchronize();
+  }
+  /// On a GPU makes the current stream wait; otherwise waits for the outcome. A wait with a timeout is Python's, whose
+  /// error names the timeout.
+  bool wait(milliseconds timeout) override {
+    if (timeout != kNoTimeout && timeout != c10d::kUnsetTimeout) return forwarded_work::wait(timeout);
+    if (on_->blocks) {
+      native_work::synchronize();
+      return true;
+    }
+    void* const stream = on_->handle_of(on_->current_stream());
+    return await([&](nanoseconds at_most, bool polls) {
+             return api->order(reply_.get(), stream, at_most.count(), polls ? 1 : 0);
+           }) ||
+           forwarded_work::wait(timeout);
+  }
+  void blockCurrentStream() override { native_work::wait(kNoTimeout); }
+  /// Returns a future of the outputs. On a GPU it is settled when the launch is in the GPU's queue, and orders streams.
+  future_ptr getFuture() override {
+    {
+      const std::lock_guard lock{mutex_};
+      if (future_) return future_;
+      future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), on_->devices());
+    }
+    auto self = std::make_unique<told_work>(told_work{c10::intrusive_ptr<native_work>::unsafe_reclaim_from_nonowning(this)});
+    if (api->tell(reply_.get(), &be_told, self.get()) != 0)
+      static_cast<void>(self.release());
+    else
+      settle();
+    return future_;
+  }
+
+private:
+  using told_work = c10::intrusive_ptr<native_work>;
+  static constexpr milliseconds between_looks{100};
+  static constexpr std::chrono::hours hour{1};
+
+  static void be_told(void* what) {
+    settling->add([one = *std::unique_ptr<told_work>{static_cast<told_work*>(what)}] { one->settle(); });
+  }
+  /// Settles the future. What fails is settled as in Python.
+  void settle() noexcept {
+    try {
+      std::optional<c10::StreamGuard> side; // the future's events are recorded where this stream is
+      if (on_->side_stream()) side.emplace(*on_->side_stream());
+      const auto state =
+          side ? api->order(reply_.get(), on_->handle_of(*on_->side_stream()), 0, 0) : api->state(reply_.get());
+      if (state == TROUPE_REPLY_SUCCEEDED) return future_->markCompleted(outputs_);
+      if (is_over()) return;
+      const py::gil_scoped_acquire gil;
+      settle_as_python(future_);
+    } catch (const std::exception&) {
+      if (!future_->completed()) future_->setError(std::current_exception());
+    }
+  }
+
+  /// Waits by \p wait, which takes a time and whether to poll first, and returns a state. Looks for signals now and then
+  /// in the thread that handles them. Returns whether it was successful.
+  template <class Wait>
+  bool await(const Wait& wait) {
+    const bool looks = PyThread_get_thread_ident() == main_thread;
+    for (bool polls = true;; polls = false) {
+      std::int32_t state = TROUPE_REPLY_PENDING;
+      {
+        std::optional<py::gil_scoped_release> released;
+        if (PyGILState_Check() != 0) released.emplace();
+        state = wait(looks ? nanoseconds{between_looks} : nanoseconds{hour}, polls);
+        // A daemon thread that took the GIL now would crash: it stays here until the process exits.
+        while (!looks && is_over()) std::this_thread::sleep_for(hour);
+      }
+      if (state != TROUPE_REPLY_PENDING) return state == TROUPE_REPLY_SUCCEEDED;
+      if (!looks) continue;
+      const py::gil_scoped_acquire gil;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set{};
+    }
+  }
+
+  [[nodiscard]] const py::object& python() const override {
+    if (python_) return python_;
+    py::object made = on_->make_work(shown(reply_), what_, deadline_, outputs_);
+    if (backward_) made.attr("_backward") = *backward_;
+    if (!python_) python_ = std::move(made); // another thread may have made one meanwhile
+    return python_;
+  }
+
+  const std::shared_ptr<const rank_device> on_;
+  const std::shared_ptr<void> reply_;
+  const std::string what_;
+  const milliseconds deadline_;
+  const tensors outputs_;
+  const backward_pass backward_;
+  std::mutex mutex_;
 };
 
 /// troupe's number of an element type; -1 if it does not have the type.
@@ -289,7 +505,7 @@ int type_number(at::ScalarType type) {
 /// _tensors.py.
 class description {
 public:
-  explicit description(int kind) { asked.kind = kind; }
+  description(int kind, const rank_device& on) : on_{on} { asked.kind = kind; }
 
   [[nodiscard]] bool moves(const at::Tensor* source, const at::Tensor* result) {
     const at::Tensor& one = source != nullptr ? *source : *result;
@@ -298,7 +514,7 @@ public:
     asked.type = type_ < 0 ? TROUPE_REQUEST_U8 : type_;
     for (const at::Tensor* each : {source, result})
       if (each != nullptr &&
-          !(each->device().is_cpu() && each->layout() == at::kStrided && each->is_contiguous() && !each->is_conj() &&
+          !(on_.has(*each) && each->layout() == at::kStrided && each->is_contiguous() && !each->is_conj() &&
             !each->is_neg() && each->numel() > 0 && each->scalar_type() == one.scalar_type()))
         return false;
     if (source != nullptr) take(*source, asked.source, asked.source_count);
@@ -354,6 +570,7 @@ private:
     held.push_back(one);
   }
 
+  const rank_device& on_;
   int type_ = -1;
   std::uint64_t width_ = 1; ///< Elements of the memory in one of the tensor.
 };
@@ -371,6 +588,8 @@ public:
     asked_ = 0;
   }
   [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
+  /// Returns the number of requests whose tensors are in use.
+  [[nodiscard]] std::size_t in_use() const noexcept { return static_cast<std::size_t>(in_use_.use_count()) - 1; }
 
   work_ptr allreduce(tensors& all, const c10d::AllreduceOptions& opts) override {
     return collective(
@@ -430,7 +649,7 @@ public:
   }
   work_ptr barrier(const c10d::BarrierOptions& opts) override {
     return collective(
-        "barrier", TROUPE_REQUEST_BARRIER, opts.timeout, {}, [](auto&, auto&) { return true; }, "barrier", opts);
+        "barrier", TROUPE_REQUEST_BARRIER, opts.timeout, {}, [](auto&, auto& here) { return here.on->gpu < 0; }, "barrier", opts);
   }
   work_ptr send(tensors& all, int peer, int tag) override {
     return transfer("send", TROUPE_REQUEST_SEND, all, peer, tag);
@@ -460,10 +679,10 @@ private:
   work_ptr collective(const char* what, int kind, milliseconds timeout, tensors outputs, const Describe& describe,
                       const char* name, Given&... given) {
     if (const auto here = connected()) {
-      description made{kind};
+      description made{kind, *here->on};
       if (describe(made, *here)) {
         const milliseconds deadline = timeout > kNoTimeout ? timeout : here->timeout;
-        if (work_ptr asked = ask(made, here->collectives.get(), what, deadline, std::move(outputs))) {
+        if (work_ptr asked = ask(here->on, made, here->collectives.get(), what, deadline, std::move(outputs))) {
           ++asked_;
           return asked;
         }
@@ -473,31 +692,39 @@ private:
   }
 
   work_ptr transfer(const char* name, int kind, tensors& all, int peer, int tag) {
-    if (const auto here = connected(); here && all.size() == 1) {
-      description made{kind};
+    if (const auto here = connected(); here && here->has_transfers && all.size() == 1) {
+      description made{kind, *here->on};
       const bool sends = kind == TROUPE_REQUEST_SEND;
       if (made.to(peer, tag) && made.moves(sends ? all.data() : nullptr, sends ? nullptr : all.data())) {
         const std::string route = std::to_string(sends ? here->rank : peer) + ">" +
                                   std::to_string(sends ? peer : here->rank) + " tag " + std::to_string(tag);
         if (const auto in = here->transfers(route))
-          if (work_ptr asked = ask(made, in.get(), std::string{name} + " (" + route + ")", here->timeout, all))
+          if (work_ptr asked = ask(here->on, made, in.get(), std::string{name} + " (" + route + ")", here->timeout, all))
             return asked;
       }
     }
     return by_python(name, all, peer, tag);
   }
 
+  /// The tensors of a request.
+  struct operands {
+    tensors held;
+    std::shared_ptr<void> counted;
+  };
+
   /// Returns null if the request was refused.
-  static work_ptr ask(description& made, void* lane, std::string what, milliseconds deadline, tensors outputs) {
+  work_ptr ask(const std::shared_ptr<const rank_device>& on, description& made, void* lane, std::string what,
+               milliseconds deadline, tensors outputs) const {
     if (deadline < kNoTimeout || deadline > longest_deadline) return {};
+    if (on->gpu >= 0) made.asked.stream = on->handle_of(on->current_stream());
     made.asked.deadline_ns = nanoseconds{deadline}.count();
-    made.asked.owner = new tensors{std::move(made.held)};
-    made.asked.release = [](void* held) { delete static_cast<tensors*>(held); };
+    made.asked.owner = new operands{std::move(made.held), in_use_};
+    made.asked.release = [](void* held) { delete static_cast<operands*>(held); };
     void* const reply = api->ask(lane, &made.asked);
     if (reply == nullptr) return {};
     const std::shared_ptr<void> held{reply, api->release};
     operations().add(held);
-    return c10::make_intrusive<native_work>(held, std::move(what), deadline, std::move(outputs));
+    return c10::make_intrusive<native_work>(on, held, std::move(what), deadline, std::move(outputs));
   }
 
   template <class... Given>
@@ -516,6 +743,7 @@ private:
   std::mutex mutex_;
   std::shared_ptr<connection> to_;
   std::atomic<std::uint64_t> asked_{0};
+  const std::shared_ptr<void> in_use_ = std::make_shared<char>(); ///< Each request with tensors in use has one, too.
 };
 
 native_backend& native(const py::object& backend) {
@@ -533,6 +761,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     ++forks;
     main_thread = PyThread_get_thread_ident();
     log_of_process = new operation_log{log_of_process->most()};
+    settling = new settling_threads;
   });
 
   module.def("begin", [](const py::capsule& requests, std::size_t records) {
@@ -549,9 +778,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       },
       py::name("__init__"), py::is_method(backend), py::detail::is_new_style_constructor());
   module.def("connect", [](const py::object& self, const py::object& world, int rank, int size,
-                           const std::string& collectives, milliseconds timeout) {
-    native(self).connect(std::make_shared<connection>(world, rank, size, collectives, timeout));
+                           const std::string& collectives, milliseconds timeout, bool transfers,
+                           const py::object& make_work, int gpu, bool blocks) {
+    native(self).connect(std::make_shared<connection>(world, rank, size, collectives, timeout, transfers,
+                                                      std::make_shared<const rank_device>(gpu, blocks, make_work)));
   });
+  module.def("in_use", [](const py::object& self) { return native(self).in_use(); });
+  module.def("end", [] { settling->close(std::chrono::seconds{10}); }, py::call_guard<py::gil_scoped_release>());
   module.def("disconnect", [](const py::object& self) { native(self).connect(nullptr); });
   module.def("asked", [](const py::object& self) { return native(self).asked(); });
   module.def("operations", [] { return operations().all(); });
