@@ -1,4 +1,5 @@
 """What the backend troupe decides about GPUs on the host: it runs where there is no GPU."""
+import functools
 import threading
 
 import numpy as np
@@ -122,7 +123,8 @@ def mock():
 
 def work_of(world, gpu, values, **options):
     reply = world.rank(0).prepare("all_reduce", values, **options).ask_overlapped(gpu.stream)
-    return GpuWork(gpu, reply, "all_reduce", troupe.torch._backend._LATER, [values])
+    make_work = functools.partial(GpuWork, gpu, epochs=None)  # as the native part gets it
+    return make_work(reply, "all_reduce", troupe.torch._backend._LATER, [values])
 
 
 def test_wait_blocks_the_thread_until_the_launch_and_not_the_others(mock):

@@ -140,8 +140,8 @@ class GpuWork(Work):
     raised by synchronize(), by exception(), and by the calls that follow, because the world has failed.
     """
 
-    def __init__(self, gpu: Gpu, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, gpu: Gpu, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self._gpu = gpu
         self._copied: Optional[torch.cuda.Event] = None
         self.blocks = gpu.blocks  #: whether wait() waits for the outcome
