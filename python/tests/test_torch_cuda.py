@@ -163,6 +163,13 @@ def both_devices(rank, size):
         assert values.tolist() == [2] * 3
 
 
+def coalesced(tensor):
+    """Returns the work of an all_reduce that is one of a batch."""
+    with dist._coalescing_manager(async_ops=True) as all_of:
+        dist.all_reduce(tensor)
+    return all_of.works[0]
+
+
 def order_of_streams(rank, size):
     side = torch.cuda.Stream()
     for turn in range(3):
@@ -189,6 +196,13 @@ def order_of_streams(rank, size):
     assert mine.sum().item() == 3 * (1 << 20)
     busy()
     values = gpu(1 << 20, value=rank + 1)
+    parts, given = [gpu(1 << 20, value=-1) for _ in range(size)], gpu(1 << 20, value=rank + 1)
+    for call in (lambda: dist.all_gather(parts, given, async_op=True), lambda: coalesced(given)):  # a work of Python's
+        given.fill_(rank + 1)
+        busy()
+        future = call().get_future().then(lambda one: [each.clone() for each in one.value()])
+        for each in future.wait():
+            assert each.min().item() == each.max().item() and each[0].item() in (1, 2, 3)
     future = dist.all_reduce(values, async_op=True).get_future().then(lambda one: [each * 2 for each in one.value()])
     assert future.wait()[0].sum().item() == 6 * (1 << 20)
     busy()

@@ -214,14 +214,14 @@ def epochs(rank, size, attempt):
             test_torch_recovery.die()
         given = torch.ones(2)
         work = dist.all_reduce(given, async_op=True)  # waits for rank 1
-        assert backend.native_in_use == 1
+        assert backend._epochs.native_in_use == 1
         with pytest.raises(dist.DistBackendError, match=r"rank 1.*troupe\.torch\.resume\(\)"):
             work.wait()
         with pytest.raises(dist.DistBackendError, match=r"troupe\.torch\.resume\(\)"):
             dist.all_reduce(torch.ones(1))
         del work
         troupe.torch.resume()
-        assert backend.native_in_use == 0
+        assert backend._epochs.native_in_use == 0
         assert [asked_natively(lambda: test_torch_recovery.sum_of(rank)) for _ in range(3)] == [0, 1, 1]
     tensor = torch.full((2,), float(rank))
     transfer = dist.isend(tensor, 0) if rank else dist.irecv(tensor, 1)
@@ -232,6 +232,29 @@ def epochs(rank, size, attempt):
 
 def test_the_native_part_follows_the_epochs_of_a_group():
     test_torch_recovery.run_with_losses(epochs, 2, [1])
+
+
+IN_A_FORK = """
+import os, sys, time
+import torch, torch.distributed as dist
+import troupe.torch
+from troupe.torch import _native
+assert _native.native() is not None  # the parent has it, and no group
+child = os.fork()
+if child == 0:
+    dist.init_process_group("troupe", store=dist.HashStore(), rank=0, world_size=1)
+    future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+    future.then(lambda of: (time.sleep(0.5), print("called", of.value()[0].tolist(), flush=True)))
+    sys.exit(3)  # while the callback runs
+_, status = os.waitpid(child, 0)
+print("status", os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_fork_ends_when_its_callbacks_have_ended():
+    done = subprocess.run([sys.executable, "-c", IN_A_FORK], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=170,
+                          env={**os.environ, "TROUPE_BACKEND": "mock"})
+    assert done.stdout.splitlines()[-2:] == ["called [1.0, 1.0]", "status 3"], done.stdout
 
 
 def memory(rank, size):

@@ -466,8 +466,8 @@ scenario draw_scenario(std::uint64_t seed, int ranks, const std::vector<fault_ki
                 .lanes = 1 + chance.below(3),
                 .strategy = strategies[chance.below(strategies.size())],
                 .fused = fusions[chance.below(fusions.size())],
-                .length =
-                    100ms + chance.within(400ms) + (ranks > most_ranks_of_all_to_all ? ranks * 1ms : 0ms), // to form
+                .length = 100ms + chance.within(400ms) +
+                          (ranks > most_ranks_of_all_to_all ? ranks * 1ms : 0ms), // a large world takes longer to form
                 .stops_busy = chance.one_in(4)};
   made.recovery = {.policy = chance.one_in(6) ? recovery_policy::fail_fast : recovery_policy::keep_size,
                    .rebuilds = 1 + chance.below(4),

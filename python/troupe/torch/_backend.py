@@ -101,8 +101,9 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             gpu, epochs = self._gpu, self._epochs
             make_work = functools.partial(*((Work,) if gpu is None else (GpuWork, gpu)), epochs=epochs)
             try:
-                self._direct.connect(self, self._native, self._rank, self._size, COLLECTIVES, self._timeout, epochs is None,
-                                     make_work, -1 if gpu is None else gpu.index, gpu is not None and gpu.blocks)
+                uses = None if epochs is None else epochs.native_uses(self._direct)
+                self._direct.connect(self, self._native, self._rank, self._size, COLLECTIVES, self._timeout, uses, make_work,
+                                     -1 if gpu is None else gpu.index, gpu is not None and gpu.blocks)
                 self._connected = True
                 if epochs is not None:
                     epochs.add_native(self)
@@ -119,11 +120,6 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
     def leave_epoch(self) -> None:
         """Makes later calls wait for the next epoch. Called by resume()."""
         self._disconnect()
-
-    @property
-    def native_in_use(self) -> int:
-        """How many requests of the native part have tensors in use."""
-        return 0 if self._direct is None else int(self._direct.in_use(self))
 
     # The rank and the group -------------------------------------------------------------------------------------------
 
@@ -239,8 +235,10 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         deadline = timeout if timeout > _ZERO else self._timeout
         if self._epochs is not None:
             self._epochs.enter(lane, deadline)
-            if lane == COLLECTIVES and not self._connected:
+            if lane == COLLECTIVES and not self._connected and not self._ended:
                 self._connect()
+                if self._ended:  # meanwhile, by another thread
+                    self._disconnect()
         request = self._native.prepare([operation], self._rank, lane, deadline, None)
         return self._send(request, what, deadline, outputs, finish, gpu)
 

@@ -31,6 +31,7 @@ _SOURCES = pathlib.Path(__file__).resolve().parent / "native"
 _NAME = "troupe_torch_backend"
 _lock = threading.Lock()
 _loaded: Optional[Any] = None
+_ends_in = 0  #: the process at whose end the module's threads end
 _told = False
 
 
@@ -103,7 +104,7 @@ def native() -> Optional[Any]:
     TROUPE_TORCH_NATIVE: use (the default) takes it where it has been built, build builds it first, off does without it.
     What fails is a warning, because Python has the same calls. Errors: InvalidArgument for another value.
     """
-    global _loaded, _told
+    global _ends_in, _loaded, _told
     mode = os.environ.get(_SETTING) or "use"
     if mode not in _MODES:
         raise refuse(f"{_SETTING} is '{mode}': give {', '.join(_MODES)}")
@@ -119,6 +120,9 @@ def native() -> Optional[Any]:
                 _told = True
                 warnings.warn(f"the backend troupe uses Python alone, which takes longer for small operations: {why}\n"
                               f"{_SETTING}=off uses it without this warning (docs/guide/torch.md#the-native-part)", stacklevel=2)
+        if _loaded is not None and _ends_in != os.getpid():  # a fork has threads of its own
+            _ends_in = os.getpid()
+            multiprocessing.util.Finalize(None, _loaded.end, exitpriority=0)
         return _loaded
 
 
@@ -131,6 +135,5 @@ def _load(file: pathlib.Path) -> Any:
     spec.loader.exec_module(module)
     if not module.begin(_troupe.requests, _records.size):
         raise ImportError(f"{file} is of another version of troupe: remove it and build it again")
-    multiprocessing.util.Finalize(None, module.end, exitpriority=0)
     _records.also(module.operations)
     return module

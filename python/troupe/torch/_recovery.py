@@ -61,7 +61,8 @@ class Epochs:
         self._acknowledged: Set[str] = set()
         self.in_use: Set[int] = set()  # operands of all groups since the last resume(); only the root's is used
         self._has_committed = False
-        self._natives: "weakref.WeakSet[Any]" = weakref.WeakSet()  # backends whose native part makes requests; only the root's is used
+        self._natives: "weakref.WeakSet[Any]" = weakref.WeakSet()  # backends whose native part makes requests; the root's are used
+        self._native_uses: Any = None
         self.parts: List[Tuple[Tuple[int, ...], ...]] = []  # those of each split_group() of this world
         self.mine: List[List[int]] = []  # this rank's part in each of them
 
@@ -71,6 +72,19 @@ class Epochs:
     def add_native(self, backend: Any) -> None:
         """Tells of a backend whose native part makes requests without enter(), until leave_epoch()."""
         self._root._natives.add(backend)
+
+    def native_uses(self, direct: Any) -> Any:
+        """Returns what counts the requests of all groups' native parts that use tensors. direct: the module of the native part."""
+        root = self._root
+        if root._native_uses is None:
+            root._native_uses = direct.Uses()
+        return root._native_uses
+
+    @property
+    def native_in_use(self) -> int:
+        """The number of these requests."""
+        uses = self._root._native_uses
+        return 0 if uses is None else int(uses.count())
 
     def enter(self, lane: str, timeout: datetime.timedelta) -> None:
         """Makes the next request in a lane one for the epoch in which the default group has been resumed.
@@ -115,7 +129,7 @@ class Epochs:
         until = time.monotonic() + timeout.total_seconds()
         while True:
             now = self._next_epoch(until, timeout)
-            for one in self._natives:
+            for one in list(self._natives):
                 one.leave_epoch()
             self._current, self._acknowledged = now.epoch, set()
             left = datetime.timedelta(seconds=max(until - time.monotonic(), 0.001))
@@ -173,10 +187,10 @@ class Epochs:
     def _await_operands(self, until: float, timeout: datetime.timedelta) -> None:
         """Waits until no operation of an earlier epoch uses a tensor: it might still write to it."""
         before, self.in_use = self.in_use, set()
-        while in_use := len(before) + sum(one.native_in_use for one in self._natives):
+        while in_use := len(before) + self.native_in_use:
             if time.monotonic() > until:
                 raise dist.DistBackendError(f"resume: Timed out waiting {timeout.total_seconds() * 1000:.0f}ms: operations of the epoch before still "
-                                            f"use the tensors of {in_use} operands")
+                                            f"run, or use tensors ({in_use})")
             time.sleep(0.0005)  # the interpreter drops what troupe has released
 
 

@@ -280,7 +280,8 @@ class Coalesced(dist.Work):  # type: ignore[misc]
             one.synchronize()
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        made: "torch.futures.Future[Any]" = torch.futures.Future()
+        devices = {one._gpu.device for one in self._works if isinstance(one, GpuWork)}
+        made: "torch.futures.Future[Any]" = torch.futures.Future(devices=list(devices))
         all_of = torch.futures.collect_all([one.get_future() for one in self._works])
 
         def settle(of: "torch.futures.Future[Any]") -> None:

@@ -144,7 +144,8 @@ public:
   future_ptr getFuture() override {
     const py::gil_scoped_acquire gil;
     if (future_) return future_;
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+    const auto theirs = python().attr("get_future")().cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()->fut;
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), theirs->devices());
     settle_as_python(future_);
     return future_;
   }
@@ -187,11 +188,16 @@ protected:
 /// that have not returned. Threads: any.
 class settling_threads {
 public:
-  /// Calls \p settle on one of them. \p settle must not throw.
+  /// Starts the first one. Errors: std::system_error.
+  void begin() {
+    const std::lock_guard lock{mutex_};
+    if (running_ == 0) start();
+  }
+  /// Calls \p settle on one of them, once begin() has been called. \p settle must not throw.
   void add(std::function<void()> settle) {
     const std::lock_guard lock{mutex_};
     due_.push_back(std::move(settle));
-    if (resting_ == 0) start();
+    if (resting_ == 0) start_another();
     due_or_closed_.notify_one();
   }
   /// Lets nothing more begin, and waits for what has, at most for \p patience: a callback that needed the GIL after the
@@ -208,10 +214,13 @@ public:
 private:
   /// The caller must have the lock.
   void start() {
+    std::thread{[this] { run(); }}.detach();
+    ++running_;
+    ++resting_;
+  }
+  void start_another() noexcept {
     try {
-      std::thread{[this] { run(); }}.detach();
-      ++running_;
-      ++resting_;
+      start();
     } catch (const std::system_error& why) {
       std::fprintf(stderr, "troupe: no thread can be started for a callback of a future, which waits until another one has "
                            "ended, and may wait for it (%s): raise the limit of threads (ulimit -u)\n", why.what());
@@ -224,11 +233,13 @@ private:
           due_or_closed_.wait_for(lock, rest, [this] { return is_closed_ || !due_.empty(); }) && !is_closed_;
       if (!has_work && !is_closed_ && resting_ <= 2) continue; // one rests for the next, one for what that one's waits for
       if (!has_work) break;
-      const auto next = std::move(due_.front());
-      due_.pop_front();
-      if (--resting_ == 0) start();
-      lock.unlock();
-      next();
+      {
+        const auto next = std::move(due_.front());
+        due_.pop_front();
+        if (--resting_ == 0) start_another();
+        lock.unlock();
+        next();
+      } // destroyed without the lock: it may be the last owner of objects of Python
       lock.lock();
       ++resting_;
       ended_.notify_all();
@@ -257,10 +268,11 @@ backward_pass current_backward() {
   const auto task = torch::autograd::get_current_graph_task_id();
   if (task < 0) return nullptr;
   static auto& mutex = *new std::mutex;
-  static auto& last = *new std::pair<decltype(+task), backward_pass>;
+  static auto& last = *new std::pair<decltype(+task), std::weak_ptr<py::object>>; // its failure has frames of the program
   {
     const std::lock_guard lock{mutex};
-    if (last.second && last.first == task) return last.second;
+    if (last.first == task)
+      if (auto found = last.second.lock()) return found;
   }
   const py::gil_scoped_acquire gil; // before the lock, for which threads may wait with the GIL
   const auto made = backward_pass{new py::object{py::module_::import("troupe.torch._recovery").attr("Backward").attr("current")()},
@@ -268,12 +280,8 @@ backward_pass current_backward() {
                                     drop(*one);
                                     delete one;
                                   }};
-  backward_pass former;
-  {
-    const std::lock_guard lock{mutex};
-    former = std::exchange(last.second, made);
-    last.first = task;
-  }
+  const std::lock_guard lock{mutex};
+  last = {task, made};
   return made;
 }
 
@@ -284,7 +292,7 @@ public:
   /// outcome on a GPU, too. \p make_work: makes a Work of Python from a reply, its text, its deadline and its outputs.
   rank_device(int gpu, bool blocks, py::object make_work)
     : gpu{gpu}, blocks{gpu < 0 || blocks}, make_work{std::move(make_work)} {
-    if (gpu >= 0) side_.emplace(of_gpus().getStreamFromGlobalPool(device(), false));
+    if (gpu >= 0) side_.emplace(side_stream_of(device()));
   }
   rank_device(const rank_device&) = delete;
   rank_device& operator=(const rank_device&) = delete;
@@ -305,7 +313,8 @@ public:
   [[nodiscard]] static void* handle_of(const c10::Stream& one) { return of_gpus().getStreamNativeHandle(one); }
   /// Returns this thread's current stream of the GPU.
   [[nodiscard]] c10::Stream current_stream() const { return of_gpus().getStream(device()); }
-  /// Returns a stream in which nothing but the events of futures is; none without a GPU.
+  /// Returns the stream in which the events of futures are recorded; none without a GPU. It is one of PyTorch's pool, which
+  /// may give it to others as well, whose work those events then wait for.
   [[nodiscard]] const std::optional<c10::Stream>& side_stream() const { return side_; }
 
 private:
@@ -315,8 +324,28 @@ private:
     static const c10::impl::VirtualGuardImpl made{at::kCUDA};
     return made;
   }
+  /// Returns the same stream for all works of this process.
+  [[nodiscard]] static c10::Stream side_stream_of(c10::Device where) {
+    static std::mutex mutex;
+    static auto& made = *new std::map<c10::DeviceIndex, c10::Stream>;
+    const std::lock_guard lock{mutex};
+    const auto found = made.find(where.index());
+    if (found != made.end()) return found->second;
+    return made.emplace(where.index(), of_gpus().getStreamFromGlobalPool(where, false)).first->second;
+  }
 
   std::optional<c10::Stream> side_;
+};
+
+/// Counts the requests that have tensors in use. Threads: any.
+class use_count {
+public:
+  /// Returns an object that each of these requests holds.
+  [[nodiscard]] std::shared_ptr<void> one() const noexcept { return each_; }
+  [[nodiscard]] std::size_t count() const noexcept { return static_cast<std::size_t>(each_.use_count()) - 1; }
+
+private:
+  const std::shared_ptr<void> each_ = std::make_shared<char>();
 };
 
 /// Lanes of this process's rank. Threads: any.
@@ -324,14 +353,14 @@ class connection {
 public:
   using lane = std::shared_ptr<void>;
 
-  /// \p transfers: whether sends and recvs are asked for natively, too. Errors: std::invalid_argument if the world does
+  /// \p uses: counts the requests; null: not needed. Only then are sends and recvs asked for natively, too. Errors: std::invalid_argument if the world does
   /// not use memory of that device in place.
   connection(const py::object& world, int rank, int size, const std::string& collectives, milliseconds timeout,
-             bool transfers, std::shared_ptr<const rank_device> on)
+             std::shared_ptr<const use_count> uses, std::shared_ptr<const rank_device> on)
     : rank{rank},
       size{size},
       timeout{timeout},
-      has_transfers{transfers},
+      uses{std::move(uses)},
       on{std::move(on)},
       collectives{api->open(world.ptr(), rank, collectives.c_str(), this->on->gpu >= 0 ? 1 : 0), close} {
     if (!this->collectives) throw std::invalid_argument{"the world stages host memory"};
@@ -339,7 +368,7 @@ public:
 
   const int rank, size;
   const milliseconds timeout; ///< Of operations without one.
-  const bool has_transfers;
+  const std::shared_ptr<const use_count> uses;
   const std::shared_ptr<const rank_device> on;
   const lane collectives;
 
@@ -407,6 +436,8 @@ public:
   void blockCurrentStream() override { native_work::wait(kNoTimeout); }
   /// Returns a future of the outputs. On a GPU it is settled when the launch is in the GPU's queue, and orders streams.
   future_ptr getFuture() override {
+    if (on_->gpu >= 0 && on_->blocks) return forwarded_work::getFuture(); // settled at the outcome
+    settling->begin();
     {
       const std::lock_guard lock{mutex_};
       if (future_) return future_;
@@ -426,15 +457,20 @@ private:
   static constexpr std::chrono::hours hour{1};
 
   static void be_told(void* what) {
-    settling->add([one = *std::unique_ptr<told_work>{static_cast<told_work*>(what)}] { one->settle(); });
+    const std::unique_ptr<told_work> told{static_cast<told_work*>(what)};
+    settling->add([one = std::move(*told)] { one->settle(); });
   }
   /// Settles the future. What fails is settled as in Python.
   void settle() noexcept {
     try {
       std::optional<c10::StreamGuard> side; // the future's events are recorded where this stream is
       if (on_->side_stream()) side.emplace(*on_->side_stream());
-      const auto state =
-          side ? api->order(reply_.get(), on_->handle_of(*on_->side_stream()), 0, 0) : api->state(reply_.get());
+      std::int32_t state = TROUPE_REPLY_PENDING;
+      {
+        std::optional<py::gil_scoped_release> released;
+        if (PyGILState_Check() != 0) released.emplace();
+        state = side ? api->order(reply_.get(), on_->handle_of(*on_->side_stream()), 0, 0) : api->state(reply_.get());
+      }
       if (state == TROUPE_REPLY_SUCCEEDED) return future_->markCompleted(outputs_);
       if (is_over()) return;
       const py::gil_scoped_acquire gil;
@@ -468,7 +504,7 @@ private:
   [[nodiscard]] const py::object& python() const override {
     if (python_) return python_;
     py::object made = on_->make_work(shown(reply_), what_, deadline_, outputs_);
-    if (backward_) made.attr("_backward") = *backward_;
+    made.attr("_backward") = backward_ ? *backward_ : py::object{py::none()}; // not that of this call
     if (!python_) python_ = std::move(made); // another thread may have made one meanwhile
     return python_;
   }
@@ -588,8 +624,6 @@ public:
     asked_ = 0;
   }
   [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
-  /// Returns the number of requests whose tensors are in use.
-  [[nodiscard]] std::size_t in_use() const noexcept { return static_cast<std::size_t>(in_use_.use_count()) - 1; }
 
   work_ptr allreduce(tensors& all, const c10d::AllreduceOptions& opts) override {
     return collective(
@@ -682,7 +716,7 @@ private:
       description made{kind, *here->on};
       if (describe(made, *here)) {
         const milliseconds deadline = timeout > kNoTimeout ? timeout : here->timeout;
-        if (work_ptr asked = ask(here->on, made, here->collectives.get(), what, deadline, std::move(outputs))) {
+        if (work_ptr asked = ask(*here, made, here->collectives.get(), what, deadline, std::move(outputs))) {
           ++asked_;
           return asked;
         }
@@ -692,14 +726,14 @@ private:
   }
 
   work_ptr transfer(const char* name, int kind, tensors& all, int peer, int tag) {
-    if (const auto here = connected(); here && here->has_transfers && all.size() == 1) {
+    if (const auto here = connected(); here && !here->uses && all.size() == 1) {
       description made{kind, *here->on};
       const bool sends = kind == TROUPE_REQUEST_SEND;
       if (made.to(peer, tag) && made.moves(sends ? all.data() : nullptr, sends ? nullptr : all.data())) {
         const std::string route = std::to_string(sends ? here->rank : peer) + ">" +
                                   std::to_string(sends ? peer : here->rank) + " tag " + std::to_string(tag);
         if (const auto in = here->transfers(route))
-          if (work_ptr asked = ask(here->on, made, in.get(), std::string{name} + " (" + route + ")", here->timeout, all))
+          if (work_ptr asked = ask(*here, made, in.get(), std::string{name} + " (" + route + ")", here->timeout, all))
             return asked;
       }
     }
@@ -713,18 +747,18 @@ private:
   };
 
   /// Returns null if the request was refused.
-  work_ptr ask(const std::shared_ptr<const rank_device>& on, description& made, void* lane, std::string what,
-               milliseconds deadline, tensors outputs) const {
+  static work_ptr ask(const connection& in, description& made, void* lane, std::string what, milliseconds deadline,
+                      tensors outputs) {
     if (deadline < kNoTimeout || deadline > longest_deadline) return {};
-    if (on->gpu >= 0) made.asked.stream = on->handle_of(on->current_stream());
+    if (in.on->gpu >= 0) made.asked.stream = in.on->handle_of(in.on->current_stream());
     made.asked.deadline_ns = nanoseconds{deadline}.count();
-    made.asked.owner = new operands{std::move(made.held), in_use_};
+    made.asked.owner = new operands{std::move(made.held), in.uses ? in.uses->one() : nullptr};
     made.asked.release = [](void* held) { delete static_cast<operands*>(held); };
     void* const reply = api->ask(lane, &made.asked);
     if (reply == nullptr) return {};
     const std::shared_ptr<void> held{reply, api->release};
     operations().add(held);
-    return c10::make_intrusive<native_work>(on, held, std::move(what), deadline, std::move(outputs));
+    return c10::make_intrusive<native_work>(in.on, held, std::move(what), deadline, std::move(outputs));
   }
 
   template <class... Given>
@@ -743,7 +777,6 @@ private:
   std::mutex mutex_;
   std::shared_ptr<connection> to_;
   std::atomic<std::uint64_t> asked_{0};
-  const std::shared_ptr<void> in_use_ = std::make_shared<char>(); ///< Each request with tensors in use has one, too.
 };
 
 native_backend& native(const py::object& backend) {
@@ -778,12 +811,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       },
       py::name("__init__"), py::is_method(backend), py::detail::is_new_style_constructor());
   module.def("connect", [](const py::object& self, const py::object& world, int rank, int size,
-                           const std::string& collectives, milliseconds timeout, bool transfers,
+                           const std::string& collectives, milliseconds timeout, const std::shared_ptr<use_count>& uses,
                            const py::object& make_work, int gpu, bool blocks) {
-    native(self).connect(std::make_shared<connection>(world, rank, size, collectives, timeout, transfers,
+    native(self).connect(std::make_shared<connection>(world, rank, size, collectives, timeout, uses,
                                                       std::make_shared<const rank_device>(gpu, blocks, make_work)));
   });
-  module.def("in_use", [](const py::object& self) { return native(self).in_use(); });
+  py::class_<use_count, std::shared_ptr<use_count>>(module, "Uses").def(py::init<>()).def("count", &use_count::count);
   module.def("end", [] { settling->close(std::chrono::seconds{10}); }, py::call_guard<py::gil_scoped_release>());
   module.def("disconnect", [](const py::object& self) { native(self).connect(nullptr); });
   module.def("asked", [](const py::object& self) { return native(self).asked(); });
