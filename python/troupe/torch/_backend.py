@@ -99,7 +99,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
         """Lets the native part make requests. In a group that recovers: in the epoch for which the lane has made one."""
         if self._direct is not None:
             gpu, epochs = self._gpu, self._epochs
-            make_work = functools.partial(*((Work,) if gpu is None else (GpuWork, gpu)), epochs=epochs)
+            make_work: Any = functools.partial(Work, epochs=epochs) if gpu is None else functools.partial(GpuWork, gpu, epochs=epochs)
             try:
                 uses = None if epochs is None else epochs.native_uses(self._direct)
                 self._direct.connect(self, self._native, self._rank, self._size, COLLECTIVES, self._timeout, uses, make_work,
