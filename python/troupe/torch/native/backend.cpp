@@ -94,8 +94,8 @@ private:
   std::deque<entry> last_;
   std::size_t most_ = 0;
 };
-/// Not destroyed: threads may ask while the process exits. A fork has one of its own, because a thread of its parent may
-/// have held the lock of this one.
+/// Not destroyed: threads may ask while the process exits. A fork has one of its own, because a thread of its parent
+/// may have held the lock of this one.
 operation_log* log_of_process = new operation_log;
 operation_log& operations() {
   return *log_of_process;
@@ -184,8 +184,8 @@ protected:
   future_ptr future_;
 };
 
-/// Threads that settle futures, and so run callbacks, which may wait for later futures: one more than there are callbacks
-/// that have not returned. Threads: any.
+/// Threads that settle futures, and so run callbacks, which may wait for later futures: one more than there are
+/// callbacks that have not returned. Threads: any.
 class settling_threads {
 public:
   /// Starts the first one. Errors: std::system_error.
@@ -207,8 +207,10 @@ public:
     is_closed_ = true;
     due_or_closed_.notify_all();
     if (!ended_.wait_for(lock, patience, [this] { return running_ == resting_; }))
-      std::fputs("troupe: the interpreter ends, and a callback of a future has not ended: if it goes on now, the process is "
-                 "aborted\n", stderr);
+      std::fputs(
+          "troupe: the interpreter ends, and a callback of a future has not ended: if it goes on now, the process is "
+          "aborted\n",
+          stderr);
   }
 
 private:
@@ -222,8 +224,10 @@ private:
     try {
       start();
     } catch (const std::system_error& why) {
-      std::fprintf(stderr, "troupe: no thread can be started for a callback of a future, which waits until another one has "
-                           "ended, and may wait for it (%s): raise the limit of threads (ulimit -u)\n", why.what());
+      std::fprintf(stderr,
+                   "troupe: no thread can be started for a callback of a future, which waits until another one has "
+                   "ended, and may wait for it (%s): raise the limit of threads (ulimit -u)\n",
+                   why.what());
     }
   }
   void run() {
@@ -231,7 +235,8 @@ private:
     for (;;) {
       const bool has_work =
           due_or_closed_.wait_for(lock, rest, [this] { return is_closed_ || !due_.empty(); }) && !is_closed_;
-      if (!has_work && !is_closed_ && resting_ <= 2) continue; // one rests for the next, one for what that one's waits for
+      if (!has_work && !is_closed_ && resting_ <= 2)
+        continue; // one for the next future, one for what its callback waits for
       if (!has_work) break;
       {
         const auto next = std::move(due_.front());
@@ -268,18 +273,19 @@ backward_pass current_backward() {
   const auto task = torch::autograd::get_current_graph_task_id();
   if (task < 0) return nullptr;
   static auto& mutex = *new std::mutex;
-  static auto& last = *new std::pair<decltype(+task), std::weak_ptr<py::object>>; // its failure has frames of the program
+  static auto& last = *new std::pair<decltype(+task), std::weak_ptr<py::object>>; // a failed pass keeps frames alive
   {
     const std::lock_guard lock{mutex};
     if (last.first == task)
       if (auto found = last.second.lock()) return found;
   }
   const py::gil_scoped_acquire gil; // before the lock, for which threads may wait with the GIL
-  const auto made = backward_pass{new py::object{py::module_::import("troupe.torch._recovery").attr("Backward").attr("current")()},
-                                  [](py::object* one) {
-                                    drop(*one);
-                                    delete one;
-                                  }};
+  const auto made =
+      backward_pass{new py::object{py::module_::import("troupe.torch._recovery").attr("Backward").attr("current")()},
+                    [](py::object* one) {
+                      drop(*one);
+                      delete one;
+                    }};
   const std::lock_guard lock{mutex};
   last = {task, made};
   return made;
@@ -288,8 +294,9 @@ backward_pass current_backward() {
 /// Where the tensors of a rank are, and how its works wait. Threads: any.
 class rank_device {
 public:
-  /// \p gpu: the number of the rank's GPU; negative: the world is one of the CPU. \p blocks: whether wait() waits for the
-  /// outcome on a GPU, too. \p make_work: makes a Work of Python from a reply, its text, its deadline and its outputs.
+  /// \p gpu: the number of the rank's GPU; negative: the world is one of the CPU. \p blocks: whether wait() waits for
+  /// the outcome on a GPU, too. \p make_work: makes a Work of Python from a reply, its text, its deadline and its
+  /// outputs.
   rank_device(int gpu, bool blocks, py::object make_work)
     : gpu{gpu}, blocks{gpu < 0 || blocks}, make_work{std::move(make_work)} {
     if (gpu >= 0) side_.emplace(side_stream_of(device()));
@@ -313,8 +320,8 @@ public:
   [[nodiscard]] static void* handle_of(const c10::Stream& one) { return of_gpus().getStreamNativeHandle(one); }
   /// Returns this thread's current stream of the GPU.
   [[nodiscard]] c10::Stream current_stream() const { return of_gpus().getStream(device()); }
-  /// Returns the stream in which the events of futures are recorded; none without a GPU. It is one of PyTorch's pool, which
-  /// may give it to others as well, whose work those events then wait for.
+  /// Returns the stream in which the events of futures are recorded; none without a GPU. It is one of PyTorch's pool,
+  /// which may give it to others as well, whose work those events then wait for.
   [[nodiscard]] const std::optional<c10::Stream>& side_stream() const { return side_; }
 
 private:
@@ -353,8 +360,8 @@ class connection {
 public:
   using lane = std::shared_ptr<void>;
 
-  /// \p uses: counts the requests; null: not needed. Only then are sends and recvs asked for natively, too. Errors: std::invalid_argument if the world does
-  /// not use memory of that device in place.
+  /// \p uses: counts the requests, in a group that recovers, whose sends and recvs are Python's. Null in others.
+  /// Errors: std::invalid_argument if the world does not use memory of that device in place.
   connection(const py::object& world, int rank, int size, const std::string& collectives, milliseconds timeout,
              std::shared_ptr<const use_count> uses, std::shared_ptr<const rank_device> on)
     : rank{rank},
@@ -367,8 +374,8 @@ public:
   }
 
   const int rank, size;
-  const milliseconds timeout; ///< Of operations without one.
-  const std::shared_ptr<const use_count> uses;
+  const milliseconds timeout;                  ///< Of operations without one.
+  const std::shared_ptr<const use_count> uses; ///< Null: requests are not counted.
   const std::shared_ptr<const rank_device> on;
   const lane collectives;
 
@@ -416,7 +423,9 @@ public:
   }
   /// Waits for the outcome.
   void synchronize() override {
-    if (!await([this](nanoseconds at_most, bool polls) { return api->wait(reply_.get(), at_most.count(), polls ? 1 : 0); }))
+    if (!await([this](nanoseconds at_most, bool polls) {
+          return api->wait(reply_.get(), at_most.count(), polls ? 1 : 0);
+        }))
       forwarded_work::synchronize();
   }
   /// On a GPU makes the current stream wait; otherwise waits for the outcome. A wait with a timeout is Python's, whose
@@ -443,7 +452,8 @@ public:
       if (future_) return future_;
       future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), on_->devices());
     }
-    auto self = std::make_unique<told_work>(told_work{c10::intrusive_ptr<native_work>::unsafe_reclaim_from_nonowning(this)});
+    auto self =
+        std::make_unique<told_work>(told_work{c10::intrusive_ptr<native_work>::unsafe_reclaim_from_nonowning(this)});
     if (api->tell(reply_.get(), &be_told, self.get()) != 0)
       static_cast<void>(self.release());
     else
@@ -480,8 +490,8 @@ private:
     }
   }
 
-  /// Waits by \p wait, which takes a time and whether to poll first, and returns a state. Looks for signals now and then
-  /// in the thread that handles them. Returns whether it was successful.
+  /// Waits by \p wait, which takes a time and whether to poll first, and returns a state. Looks for signals now and
+  /// then in the thread that handles them. Returns whether it was successful.
   template <class Wait>
   bool await(const Wait& wait) {
     const bool looks = PyThread_get_thread_ident() == main_thread;
@@ -683,7 +693,8 @@ public:
   }
   work_ptr barrier(const c10d::BarrierOptions& opts) override {
     return collective(
-        "barrier", TROUPE_REQUEST_BARRIER, opts.timeout, {}, [](auto&, auto& here) { return here.on->gpu < 0; }, "barrier", opts);
+        "barrier", TROUPE_REQUEST_BARRIER, opts.timeout, {}, [](auto&, auto& here) { return here.on->gpu < 0; },
+        "barrier", opts);
   }
   work_ptr send(tensors& all, int peer, int tag) override {
     return transfer("send", TROUPE_REQUEST_SEND, all, peer, tag);
@@ -817,7 +828,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                                                       std::make_shared<const rank_device>(gpu, blocks, make_work)));
   });
   py::class_<use_count, std::shared_ptr<use_count>>(module, "Uses").def(py::init<>()).def("count", &use_count::count);
-  module.def("end", [] { settling->close(std::chrono::seconds{10}); }, py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "end", [] { settling->close(std::chrono::seconds{10}); }, py::call_guard<py::gil_scoped_release>());
   module.def("disconnect", [](const py::object& self) { native(self).connect(nullptr); });
   module.def("asked", [](const py::object& self) { return native(self).asked(); });
   module.def("operations", [] { return operations().all(); });
