@@ -92,7 +92,7 @@ void mock_waker::park(std::optional<std::chrono::microseconds> at_most) {
 class mock_engine::running_role {
 public:
   explicit running_role(mock_engine& engine) : running_role{engine, std::unique_lock{engine.runner_guard_}} {}
-  /// Takes the role only if no other thread has it: ask is_held().
+  /// Takes the role if no other thread has it. is_held() says whether it did.
   running_role(mock_engine& engine, std::try_to_lock_t only)
     : running_role{engine, std::unique_lock{engine.runner_guard_, only}} {}
   running_role(const running_role&) = delete;

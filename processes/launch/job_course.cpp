@@ -15,8 +15,8 @@ namespace {
 constexpr int not_started_status = 127;
 constexpr int failed_world_status = 1;
 
-/// How long a restart waits at most for the world that forms with a spare. A process that starts meanwhile, and creates
-/// its GPU context, about doubles the time of that forming.
+/// The longest time for which a restart is put off while the world forms with a spare. To start a process then, and to
+/// create its GPU context, about doubles the time of the forming.
 constexpr std::chrono::nanoseconds longest_yield = std::chrono::seconds{2};
 
 } // namespace

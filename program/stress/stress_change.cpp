@@ -432,13 +432,13 @@ private:
       silent += one->is_over ? 0 : 1;
     }
     note_faults();
-    std::size_t ends = 0, given_up = 0;
+    std::size_t interruptions = 0, given_up = 0;
     epoch last{};
     for (const auto& one : events_.since(0)) {
       last = std::max(last, one.event.epoch);
       if (one.event.reason.text.find("goes on without a planned change") != std::string::npos && given_up++ == 0)
         std::printf("the first attempt that was given up: %s\n", one.event.reason.text.c_str());
-      if (one.event.phase == control_phase::rebuilding && one.event.reason.code != errc::rebuilding) ++ends;
+      if (one.event.phase == control_phase::rebuilding && one.event.reason.code != errc::rebuilding) ++interruptions;
     }
     std::array<double, 3> load{};
     static_cast<void>(::getloadavg(load.data(), 3));
@@ -453,8 +453,9 @@ private:
                 static_cast<unsigned long long>(sums["leaving"]), static_cast<unsigned long long>(sums["refused"]),
                 static_cast<unsigned long long>(sums["lost"]), static_cast<unsigned long long>(sums["wrong"]),
                 static_cast<unsigned long long>(sums["doubled"]));
-    std::printf("faults %zu, epochs ended by faults %zu, attempts given up %zu, changes refused %zu\n", faults_, ends,
-                given_up, refused_);
+    std::printf("faults %zu, reports of a world that forms again or is not reached %zu, attempts given up %zu, changes "
+                "refused %zu\n",
+                faults_, interruptions, given_up, refused_);
     print_figures();
     if (!hang_.empty()) std::printf("fault: %s\n", hang_.c_str());
     if (status != 0) std::printf("the job has ended with status %d\n", status);

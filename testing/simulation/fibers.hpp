@@ -87,8 +87,8 @@ public:
   private:
     group before_ = 0;
   };
-  /// Lets the fibers of \p which read \p clock. Call it before the first of them starts. Errors: internal (they read
-  /// another one: two processes of different machines have the same group).
+  /// Gives the fibers of \p which the clock of their machine. Call it before the first of them starts. Errors: internal
+  /// (they have another one: two processes of different machines have the same group).
   void set_clock(group which, std::shared_ptr<const machine_clock> clock);
   /// While an object of this class lives, the calling fiber reads virtual time instead of its machine's clock.
   class virtual_clock_scope {

@@ -1650,7 +1650,8 @@ void simulated_processes::strike(const planned_fault& one) {
 
 void simulated_processes::stop() {
   control_server* const controller = controllers_.present();
-  if (is_undisturbed() && controllers_.made() == 1 && controller != nullptr && !is_stopping_)
+  const bool had_time = !of_.requests.empty() || !of_.departures.empty(); // for drivers to connect
+  if (had_time && is_undisturbed() && controllers_.made() == 1 && controller != nullptr && !is_stopping_)
     for (const auto& one : {driver_, idle_})
       if (one->connections() != 1)
         ledger_.wrong(one->name() + " has connected " + std::to_string(one->connections()) +

@@ -312,7 +312,7 @@ public:
   [[nodiscard]] bool has(const at::Tensor& one) const {
     return gpu < 0 ? one.device().is_cpu() : one.device().is_cuda() && one.device().index() == gpu;
   }
-  /// Returns the devices whose streams a future orders.
+  /// Returns the devices of a future, on which its wait() makes the current stream wait. None without a GPU.
   [[nodiscard]] std::vector<c10::Device> devices() const {
     return gpu < 0 ? std::vector<c10::Device>{} : std::vector{device()};
   }
@@ -344,7 +344,7 @@ private:
   std::optional<c10::Stream> side_;
 };
 
-/// Counts the requests that have tensors in use. Threads: any.
+/// Counts the requests whose tensors may still be read or written. Threads: any.
 class use_count {
 public:
   /// Returns an object that each of these requests holds.
@@ -361,7 +361,7 @@ public:
   using lane = std::shared_ptr<void>;
 
   /// \p uses: counts the requests, in a group that recovers, whose sends and recvs are Python's. Null in others.
-  /// Errors: std::invalid_argument if the world does not use memory of that device in place.
+  /// Errors: std::invalid_argument if the world would copy the tensors (host memory, in a world on GPUs).
   connection(const py::object& world, int rank, int size, const std::string& collectives, milliseconds timeout,
              std::shared_ptr<const use_count> uses, std::shared_ptr<const rank_device> on)
     : rank{rank},
@@ -400,7 +400,8 @@ private:
   std::map<std::string, lane> transfers_;
 };
 
-/// An operation that was asked for natively. Its Work of Python is made where one is needed, as for an error.
+/// An operation that was asked for natively. It makes a Work of Python only where that has to answer: to word an error,
+/// for example.
 class native_work final : public forwarded_work {
 public:
   native_work(std::shared_ptr<const rank_device> on, std::shared_ptr<void> reply, std::string what,
@@ -490,8 +491,9 @@ private:
     }
   }
 
-  /// Waits by \p wait, which takes a time and whether to poll first, and returns a state. Looks for signals now and
-  /// then in the thread that handles them. Returns whether it was successful.
+  /// Calls \p wait with the longest time that it may take, and whether to poll first, until the state that it returns
+  /// is not PENDING. In the thread that handles signals it looks for signals in between. Returns whether the operation
+  /// has succeeded.
   template <class Wait>
   bool await(const Wait& wait) {
     const bool looks = PyThread_get_thread_ident() == main_thread;
