@@ -130,7 +130,7 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def goes_on(rank, size, attempt):
+def goes_on(rank, size, attempt, all_have_asked):
     dist.init_process_group("troupe", timeout=TIMEOUT)
     world = dist.group.WORLD
     now = troupe.torch.resume(0)
@@ -140,8 +140,11 @@ def goes_on(rank, size, attempt):
         troupe.torch.commit(7)
         troupe.torch.commit(8)  # of which it may not be known that rank 0 has completed it
         if rank == 0:
+            all_have_asked.wait(PATIENCE)  # who asks after the loss is refused with the code rebuilding
             die()
-        failure = raised(dist.DistBackendError, r"rank 0.*troupe\.torch\.resume\(\)", dist.all_reduce, torch.ones(1))
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        all_have_asked.wait(PATIENCE)
+        failure = raised(dist.DistBackendError, r"rank 0.*troupe\.torch\.resume\(\)", work.wait)
         assert failure.__cause__.code == "communicator_failed"
         raised(dist.DistBackendError, r"troupe\.torch\.resume\(\)", dist.barrier)  # while it forms again, or later
         dist.group.WORLD._get_backend(torch.device("cpu"))._world.world.wait_ready(PATIENCE, after_epoch=1)
@@ -158,7 +161,7 @@ def goes_on(rank, size, attempt):
 
 
 def test_a_group_goes_on_when_rank_0_is_lost():
-    assert len(set(run_with_losses(goes_on, 3, [0]))) == 1
+    assert len(set(run_with_losses(goes_on, 3, [0], (_context.Barrier(3),)))) == 1
 
 
 def waits_for_operands(rank, size, attempt):
