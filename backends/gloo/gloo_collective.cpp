@@ -154,7 +154,7 @@ public:
           if (const std::size_t length = count_ * size_bytes(type); is_small(length)) {
             const scratch_bytes parts{self_ == 0 ? size_ * length : 0};
             return go_through_one(from, length, parts.front(), into, length,
-                                  [&] { combine_as_ring(into, parts.front(), type); });
+                                  [&] { combine_as_ring(into, parts.front(), count_, type, count_, 0); });
           }
           with_width(size_bytes(type), [&]<class T>(T) {
             auto asked = options<gloo::AllreduceOptions>();
@@ -218,27 +218,10 @@ public:
     }
   }
 
-  void operator()(const reduce_scatter&) const { (*this)(reduce_scatter_v{}); }
-  /// Receives every rank's elements for this rank, and reduces them in rank order.
-  void operator()(const reduce_scatter_v&) const {
-    std::size_t end = 0;
-    for (std::size_t i = 0; i < size_; ++i)
-      if (const auto [first, count] = sent_to(i); count > 0) end = std::max(end, first + count);
-    if (end == 0) return;
-    const scratch_bytes changed{changes() ? end * width_ : 0};
-    for (std::size_t i = 0; changes() && i < size_; ++i)
-      if (const auto [first, count] = sent_to(i); count > 0)
-        change(changed.front() + first * width_, mine_.send + first * width_, count);
-    const std::size_t own = sent_to(self_).count;
-    const scratch_bytes parts{size_ * own * width_};
-    exchange(changes() ? changed.front() : mine_.send, parts.front(), [&](std::size_t peer) {
-      return element_range{peer * own, own};
-    });
-    std::vector<reduce_part> all;
-    for (std::size_t i = 0; i < size_; ++i)
-      all.push_back({.send = parts.front() + i * own * width_, .recv = i == self_ ? mine_.recv : nullptr});
-    reduce_parts(all, own, mine_.what.type, changes() ? reduction::sum : mine_.what.op);
-  }
+  // As in PyTorch's process group of Gloo, whose reduce_scatter_tensor is an all_reduce of all elements, and whose
+  // reduce_scatter of a list reduces each part by itself.
+  void operator()(const reduce_scatter&) const { reduce_received(size_ * count_, self_ * count_); }
+  void operator()(const reduce_scatter_v&) const { reduce_received(sent_to(self_).count, 0); }
 
   void operator()(const all_to_all&) const { (*this)(all_to_all_v{}); }
   void operator()(const all_to_all_v&) const {
@@ -277,6 +260,36 @@ private:
   }
 
   [[nodiscard]] element_range sent_to(std::size_t peer) const { return elements_for(mine_, self_, peer); }
+
+  /// Receives every rank's elements for this rank, and combines them as in a ring over \p total elements of which they
+  /// begin at \p begin.
+  void reduce_received(std::size_t total, std::size_t begin) const {
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < size_; ++i)
+      if (const auto [first, count] = sent_to(i); count > 0) end = std::max(end, first + count);
+    if (end == 0) return;
+    const scratch_bytes changed{changes() ? end * width_ : 0};
+    for (std::size_t i = 0; changes() && i < size_; ++i)
+      if (const auto [first, count] = sent_to(i); count > 0)
+        change(changed.front() + first * width_, mine_.send + first * width_, count);
+    const std::size_t own = sent_to(self_).count;
+    const scratch_bytes parts{size_ * own * width_};
+    exchange(changes() ? changed.front() : mine_.send, parts.front(), [&](std::size_t peer) {
+      return element_range{peer * own, own};
+    });
+    if (own == 0) return;
+    const dtype type = mine_.what.type, wide = combining_dtype(type);
+    if (wide == type) {
+      combine_as_ring(mine_.recv, parts.front(), own, type, total, begin);
+      return finish(mine_.recv, own, type);
+    }
+    const std::unique_ptr<float[]> widened{new float[size_ * own]}, sums{new float[own]};
+    widen_elements(widened.get(), parts.front(), size_ * own, type);
+    auto* const results = reinterpret_cast<std::byte*>(sums.get());
+    combine_as_ring(results, reinterpret_cast<const std::byte*>(widened.get()), own, wide, total, begin);
+    finish(results, own, wide);
+    narrow_elements(mine_.recv, sums.get(), own, type);
+  }
 
   /// Sends each rank the elements that are for it from \p from, which is laid out like the send buffer, and receives
   /// those of rank r into the range \p place(r) of \p into. Gloo's own functions need adjacent parts, and end the
@@ -321,16 +334,27 @@ private:
     down.wait();
   }
 
-  /// Combines \p parts in the order of Gloo's ring, so that the result has the same bits. The ring has a chunk of two
-  /// segments for each rank. Chunk c begins as the part of rank c - 1; those of ranks c - 2, c - 3 and so on are
-  /// combined with it, and last that of rank c.
-  void combine_as_ring(std::byte* into, const std::byte* parts, dtype type) const {
+  /// Returns the elements of a chunk of Gloo's ring over \p count elements. The ring has a chunk for each rank, of at
+  /// least two segments. Chunk c begins as the part of rank c - 1; those of ranks c - 2, c - 3 and so on are combined
+  /// with it, and last that of rank c.
+  [[nodiscard]] std::size_t ring_chunk(std::size_t count, std::size_t width) const noexcept {
+    const auto divided = [](std::size_t all, std::size_t by) { return (all + by - 1) / by; };
+    const std::size_t most = gloo::detail::AllreduceOptionsImpl::kMaxSegmentSize / width;
+    const std::size_t each = divided(std::max(divided(count, most), 2 * size_), size_);
+    return each * divided(count, each * size_);
+  }
+
+  /// Combines \p parts, \p own elements of each rank, as Gloo's ring over \p total elements combines those from \p
+  /// begin on, so that the result has the same bits.
+  void combine_as_ring(std::byte* into, const std::byte* parts, std::size_t own, dtype type, std::size_t total,
+                       std::size_t begin) const {
     const std::size_t width = size_bytes(type);
-    const std::size_t chunk = 2 * ((count_ + 2 * size_ - 1) / (2 * size_));
-    for (std::size_t c = 0; c * chunk < count_; ++c) {
-      const std::size_t first = c * chunk, count = std::min(chunk, count_ - first);
+    const std::size_t chunk = ring_chunk(total, width);
+    for (std::size_t c = begin / chunk; c * chunk < begin + own; ++c) {
+      const std::size_t first = std::max(c * chunk, begin) - begin;
+      const std::size_t count = std::min((c + 1) * chunk - begin, own) - first;
       const auto part_of = [&](std::size_t before) {
-        return parts + ((c + size_ - before) % size_ * count_ + first) * width;
+        return parts + ((c + size_ - before) % size_ * own + first) * width;
       };
       std::byte* const to = into + first * width;
       std::memcpy(to, part_of(1), count * width);
@@ -342,7 +366,7 @@ private:
   [[nodiscard]] int root() const noexcept { return mine_.what.root.value(); }
   [[nodiscard]] bool is_root() const noexcept { return root() == among_->rank; }
   [[nodiscard]] std::size_t part_bytes() const noexcept { return count_ * width_; }
-  [[nodiscard]] bool changes() const noexcept { return changes_elements(mine_.what.type, mine_.what.op); }
+  [[nodiscard]] bool changes() const noexcept { return mine_.what.op == reduction::pre_mul_sum; }
 
   static void move(std::byte* to, const std::byte* from, std::size_t length) noexcept {
     if (length > 0 && to != from) std::memmove(to, from, length);
@@ -352,6 +376,11 @@ private:
     reduce_part part{.send = from, .factor = mine_.factor};
     if (mine_.factor_on_device != nullptr) std::memcpy(part.factor.data(), mine_.factor_on_device, width_);
     change_elements(to, part, count, mine_.what.type, mine_.what.op, size_);
+  }
+
+  /// As PyTorch does with Gloo; host_reduce.hpp multiplies floats by 1/n before.
+  void finish(std::byte* sums, std::size_t count, dtype type) const {
+    if (mine_.what.op == reduction::avg) divide_elements(sums, count, type, size_);
   }
 
   [[nodiscard]] gloo::AllreduceOptions::Func combining(dtype type) const {
@@ -371,7 +400,7 @@ private:
     if (combining_dtype(type) == type) {
       if (changes()) change(into, std::exchange(from, into), count_);
       reduce(into, from, type);
-      finish_elements(into, count_, type, mine_.what.op, size_);
+      finish(into, count_, type);
       return;
     }
     const std::unique_ptr<float[]> wide{new float[count_]};
@@ -379,6 +408,7 @@ private:
     widen_elements(wide.get(), from, count_, type);
     auto* const both = reinterpret_cast<std::byte*>(wide.get());
     reduce(both, both, combining_dtype(type));
+    finish(both, count_, combining_dtype(type));
     narrow_elements(into, wide.get(), count_, type);
   }
 

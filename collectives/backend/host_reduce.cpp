@@ -107,7 +107,7 @@ struct averaged {
   [[nodiscard]] auto after(typename Element::combined value) const noexcept {
     using number = typename Element::combined;
     if constexpr (std::is_floating_point_v<number>)
-      return value;
+      return value / static_cast<number>(ranks);
     else if constexpr (std::is_signed_v<number>)
       return static_cast<number>(static_cast<std::int64_t>(value) / static_cast<std::int64_t>(ranks));
     else
@@ -233,7 +233,10 @@ void combine_elements(std::byte* to, const std::byte* left, const std::byte* rig
 }
 
 void finish_elements(std::byte* data, std::size_t count, dtype type, reduction op, std::size_t ranks) {
-  if (op != reduction::avg) return;
+  if (op == reduction::avg && is_integer(type)) divide_elements(data, count, type, ranks);
+}
+
+void divide_elements(std::byte* data, std::size_t count, dtype type, std::size_t ranks) {
   with_element(type, [&]<class Element>(Element) {
     for (std::size_t i = 0; i < count; ++i) {
       const auto sum = Element::load(load_at<typename Element::stored>(data, i));

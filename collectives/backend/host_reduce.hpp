@@ -46,6 +46,8 @@ void combine_elements(std::byte* to, const std::byte* left, const std::byte* rig
                       reduction op);
 /// Divides sums of integers by \p ranks (avg).
 void finish_elements(std::byte* data, std::size_t count, dtype type, reduction op, std::size_t ranks);
+/// Divides sums by \p ranks. Gives avg where change_elements() and finish_elements() are not called for it.
+void divide_elements(std::byte* data, std::size_t count, dtype type, std::size_t ranks);
 
 /// Returns f32 for narrower floats, so that they are rounded once, at the end; otherwise \p type.
 [[nodiscard]] dtype combining_dtype(dtype type) noexcept;

@@ -173,7 +173,8 @@ TEST_CASE("every operation through Gloo leaves what the mock leaves, to the byte
 TEST_CASE("every dtype and reduction through Gloo gives what the mock gives, in place and not", "[collectives][gloo]") {
   need_gloo();
   const auto real = make_gloo_backend(), reference = make_mock_backend();
-  auto members = formed_ranks(*real, 3), expected = formed_ranks(*reference, 3);
+  auto of_three = formed_ranks(*real, 3), expected_of_three = formed_ranks(*reference, 3);
+  auto of_two = formed_ranks(*real, 2), expected_of_two = formed_ranks(*reference, 2);
   constexpr std::size_t count = 33;
   const auto factor_for = [](dtype type, const buffer& two) {
     factor made;
@@ -184,6 +185,9 @@ TEST_CASE("every dtype and reduction through Gloo gives what the mock gives, in 
     for (const reduction op : all_reductions)
       for (const bool in_place : {false, true}) {
         CAPTURE(to_string(type), to_string(op), in_place);
+        const bool is_exact_with_three = op != reduction::avg || is_integer(type);
+        auto& members = is_exact_with_three ? of_three : of_two;
+        auto& expected = is_exact_with_three ? expected_of_three : expected_of_two;
         const std::vector<make_operation> makers{
             [&](const buffer& s, const buffer& r, const sample_place& at) -> operation {
               return all_reduce{s, in_place ? s : r, at.count, type, op, factor_for(type, s)};
@@ -202,8 +206,7 @@ TEST_CASE("every dtype and reduction through Gloo gives what the mock gives, in 
         for (const make_operation& make : makers)
           REQUIRE(outcome_of(members, make, count, type) == outcome_of(expected, make, count, type));
       }
-  destroy(members);
-  destroy(expected);
+  for (auto* all : {&of_three, &expected_of_three, &of_two, &expected_of_two}) destroy(*all);
 }
 
 TEST_CASE("small and large sums through Gloo are added in one order, that of its ring", "[collectives][gloo]") {
@@ -239,6 +242,47 @@ TEST_CASE("small and large sums through Gloo are added in one order, that of its
     is_right[one.index()] = std::memcmp(into.data(), right.data(), count * sizeof(float)) == 0 ? 1 : 0;
   });
   CAPTURE(count, in_place);
+  CHECK(is_right == std::vector<char>(size, 1));
+  destroy(members);
+}
+
+TEST_CASE("a reduce_scatter through Gloo has the bits of an all_reduce's part, and avg divides the sum",
+          "[collectives][gloo]") {
+  need_gloo();
+  constexpr std::size_t size = 3;
+  const auto kind = make_gloo_backend({});
+  auto members = formed_ranks(*kind, size);
+  const std::size_t count = GENERATE(1, 2, 7, 1'000, 90'001, 700'001); // the last has more than two segments in a chunk
+  std::vector<char> is_right(size);
+  on_each(members, [&](gloo_rank& one) {
+    const std::size_t part = count * sizeof(float);
+    buffer sent = one.pool->allocate(size * part), sums = one.pool->allocate(size * part),
+           scattered = one.pool->allocate(part), means = one.pool->allocate(size * part),
+           scattered_means = one.pool->allocate(part);
+    one.synchronize();
+    for (std::size_t i = 0; i < size * count; ++i) {
+      const auto mine = static_cast<float>((i * 2'654'435'761U + one.index() * 40'503U) % 1'000'003U) * 1.7e-3F;
+      std::memcpy(sent.data() + i * sizeof mine, &mine, sizeof mine);
+    }
+    const auto ask = [&](const buffer& all, const buffer& own, reduction op) {
+      one.launch(all_reduce{.send = sent, .recv = all, .count = size * count, .type = dtype::f32, .op = op});
+      one.launch(reduce_scatter{.send = sent, .recv = own, .count = count, .type = dtype::f32, .op = op});
+    };
+    ask(sums, scattered, reduction::sum);
+    ask(means, scattered_means, reduction::avg);
+    one.synchronize();
+    one.peers->check();
+    bool right = std::memcmp(scattered.data(), sums.data() + one.index() * part, part) == 0 &&
+                 std::memcmp(scattered_means.data(), means.data() + one.index() * part, part) == 0;
+    for (std::size_t i = 0; i < size * count; ++i) {
+      float sum = 0, mean = 0;
+      std::memcpy(&sum, sums.data() + i * sizeof sum, sizeof sum);
+      std::memcpy(&mean, means.data() + i * sizeof mean, sizeof mean);
+      right = right && mean == sum / float{size};
+    }
+    is_right[one.index()] = right ? 1 : 0;
+  });
+  CAPTURE(count);
   CHECK(is_right == std::vector<char>(size, 1));
   destroy(members);
 }
