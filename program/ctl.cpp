@@ -56,7 +56,7 @@ void print(const world_event& now, const world_processes& all) {
   for (const world_process& one : all) {
     const char* const state = one.is_away ? "away" : one.is_leaving ? "leaves" : one.place ? "rank" : "stands by";
     table.print_row({one.self ? to_string(*one.self) : "-", text_of(one.place), one.host, std::to_string(one.pid),
-                     one.name, one.self || !one.place ? state : "joins"});
+                     one.name, one.self || !one.place || one.is_leaving ? state : "joins"});
   }
 }
 

@@ -2,10 +2,14 @@
 # sourced with TROUPE and PROGRAM in "$1" and "$2".
 #
 #   clusters_need COMMAND...  exits with 77, which means skipped, where one of them is not there
-#   start_controller SIZE     starts a controller, exports TROUPE_CONTROL and TROUPE_JOIN_TOKEN
+#   make_token                exports TROUPE_JOIN_TOKEN
+#   start_controller SIZE ARGUMENT...
+#                             also starts a controller, and exports TROUPE_CONTROL
 #   await_controller          waits for its end, which must be a good one
-#   member                    what each process runs, as an array
-#   check_members SIZE LOG    checks what the processes have said
+#   member, long_member       what each process runs, as an array
+#   check_members SIZE LOG    checks what the processes of `member` have said
+#   lose_and_drain LOG        of four processes of `long_member` that shrink: kills one, and lets another one leave
+#   check_survivors LOG       checks what the others have said
 
 troupe=$(realpath "$1")
 program=$(realpath "$2")
@@ -13,6 +17,8 @@ work=$(mktemp -d /tmp/troupe-clusters-XXXXXX)
 started=()
 # shellcheck disable=SC2034 # for the scripts
 member=("$program" --backend gloo --steps 50 --elements 16)
+# shellcheck disable=SC2034
+long_member=("$program" --backend gloo --steps 300 --step-ms 20 --elements 16)
 
 clean_up() {
   local pid
@@ -36,10 +42,14 @@ clusters_need() {
   done
 }
 
-start_controller() {
+make_token() {
   TROUPE_JOIN_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
   export TROUPE_JOIN_TOKEN
-  "$troupe" controller -n "$1" --suspicion 30s >"$work/controller" 2>"$work/controller-log" &
+}
+
+start_controller() {
+  make_token
+  "$troupe" controller -n "$1" "${@:2}" --suspicion 30s >"$work/controller" 2>"$work/controller-log" &
   controller=$!
   started+=("$controller")
   local i
@@ -64,4 +74,30 @@ check_members() {
     grep -q "rank $rank of $size in epoch 1 has ended at step 50" "$log" || fail "rank $rank has not said that it is done"
   done
   [[ $(grep -c '50 steps, every weight is right' "$log") == "$size" ]] || fail "not all processes have right weights"
+}
+
+# await_lines COUNT TEXT LOG
+await_lines() {
+  local i
+  for ((i = 0; i < 600; i++)); do
+    if [[ $(grep -c "$2" "$3" 2>/dev/null) -ge $1 ]]; then return; fi
+    sleep 0.1
+  done
+  cat "$3"
+  fail "$1 lines '$2' have not come within 60 s"
+}
+
+lose_and_drain() {
+  local log=$1 lost
+  await_lines 4 'of 4 in epoch 1 begins' "$log"
+  lost=$("$troupe" ctl status | awk '$2 == 1 { print $4 }')
+  kill -9 "$lost"
+  await_lines 3 'of 3 in epoch 2 begins' "$log"
+  "$troupe" ctl leave 3
+  await_lines 2 'of 2 in epoch 3 begins' "$log"
+  echo "process $lost was killed, and the process of place 3 has left"
+}
+
+check_survivors() {
+  [[ $(grep -c '300 steps, every weight is right' "$1") == 2 ]] || { cat "$1"; fail "not both processes that remain have right weights"; }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A job under Open MPI's mpirun: three processes of one world. Usage: open_mpi.bash TROUPE MANY_HOSTS
+# Jobs under Open MPI's mpirun: three processes of one world; and four, one of which is lost and one leaves. Usage: open_mpi.bash TROUPE MANY_HOSTS
 set -euo pipefail
 # shellcheck source=tests/clusters/members.bash
 . "$(dirname "$0")/members.bash"
@@ -12,4 +12,14 @@ start_controller 3
 timeout 120 mpirun "${as_root[@]}" --oversubscribe -n 3 -x TROUPE_CONTROL -x TROUPE_JOIN_TOKEN "${member[@]}" \
   >"$work/said" 2>&1 || { cat "$work/said"; fail "mpirun ended with $?"; }
 check_members 3 "$work/said"
+await_controller
+
+start_controller 4 --policy shrink
+timeout 120 mpirun "${as_root[@]}" --oversubscribe --enable-recovery -n 4 -x TROUPE_CONTROL -x TROUPE_JOIN_TOKEN \
+  "${long_member[@]}" >"$work/survived" 2>&1 &
+job=$!
+started+=("$job")
+lose_and_drain "$work/survived"
+wait "$job" || { cat "$work/survived"; fail "mpirun ended with $?"; }
+check_survivors "$work/survived"
 await_controller

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A batch job under Slurm, whose daemons run on this machine for the time of this script: three processes of one world,
-# with the controller in the job. Usage: slurm.bash TROUPE MANY_HOSTS
+# Batch jobs under Slurm, whose daemons run on this machine for the time of this script, with the controller in the job: three
+# processes of one world; and four, one of which is lost and one leaves. Usage: slurm.bash TROUPE MANY_HOSTS
 set -euo pipefail
 # shellcheck source=tests/clusters/members.bash
 . "$(dirname "$0")/members.bash"
@@ -73,3 +73,21 @@ cd "$work"
 timeout 120 sbatch --wait --overcommit --ntasks=3 --output="$work/said" job ||
   { cat "$work/said" "$work"/*-log || true; fail "the batch job failed"; }
 check_members 3 "$work/said"
+
+make_token
+cat >"$work/job" <<JOB
+#!/bin/bash
+$troupe controller -n \$SLURM_NTASKS --policy shrink --suspicion 30s >control-2 &
+until grep -q TROUPE_CONTROL control-2; do sleep 0.1; done
+export \$(cat control-2)
+srun --overcommit ${long_member[*]} # ends with the status of the lost process
+wait
+JOB
+timeout 120 sbatch --wait --overcommit --ntasks=4 --output="$work/survived" job &
+job=$!
+started+=("$job")
+await_lines 1 TROUPE_CONTROL "$work/control-2"
+export "$(cat "$work/control-2")"
+lose_and_drain "$work/survived"
+wait "$job" || { cat "$work/survived"; fail "the batch job ended with $?"; }
+check_survivors "$work/survived"
