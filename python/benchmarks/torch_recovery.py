@@ -57,6 +57,7 @@ class Job:
                                         env={**os.environ, "TROUPE_LOG": "off", "OMP_NUM_THREADS": "1"})
         self.lines, self.weights, self.last, self.pids, self.epoch = queue.Queue(), [], [], {}, 0
         self.ranks, self.spares = options.ranks, spares
+        self.patience = PATIENCE + 2 * steps * pause  # the last steps print nothing
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
@@ -66,7 +67,7 @@ class Job:
 
     def next(self):
         """Returns the next line and when it came; None at the end."""
-        said = self.lines.get(timeout=PATIENCE)
+        said = self.lines.get(timeout=self.patience)
         if said is not None:
             self.last = [*self.last[-60:], said[1]]
             if found := ENDS.search(said[1]):
@@ -142,7 +143,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=4, help="processes (default %(default)s)")
     parser.add_argument("--spares", type=int, default=1, help="processes that stand by (default %(default)s)")
     parser.add_argument("--kills", type=int, default=20, help="kills of each script (default %(default)s)")
-    parser.add_argument("--steps", type=int, default=6000, help="steps of each run (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=2000, help="steps of each run (default %(default)s)")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds after each step of a disturbed run (default %(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the kills (default: another one)")
     options = parser.parse_args()
