@@ -283,12 +283,17 @@ private:
       combine_as_ring(mine_.recv, parts.front(), own, type, total, begin);
       return finish(mine_.recv, own, type);
     }
-    const std::unique_ptr<float[]> widened{new float[size_ * own]}, sums{new float[own]};
-    widen_elements(widened.get(), parts.front(), size_ * own, type);
-    auto* const results = reinterpret_cast<std::byte*>(sums.get());
-    combine_as_ring(results, reinterpret_cast<const std::byte*>(widened.get()), own, wide, total, begin);
-    finish(results, own, wide);
-    narrow_elements(mine_.recv, sums.get(), own, type);
+    const std::size_t most = std::min(own, std::size_t{4096});
+    std::vector<float> widened(size_ * most), sums(most);
+    auto* const results = reinterpret_cast<std::byte*>(sums.data());
+    for (std::size_t at = 0; at < own; at += most) {
+      const std::size_t count = std::min(most, own - at);
+      for (std::size_t i = 0; i < size_; ++i)
+        widen_elements(widened.data() + i * count, parts.front() + (i * own + at) * width_, count, type);
+      combine_as_ring(results, reinterpret_cast<const std::byte*>(widened.data()), count, wide, total, begin + at);
+      finish(results, count, wide);
+      narrow_elements(mine_.recv + at * width_, sums.data(), count, type);
+    }
   }
 
   /// Sends each rank the elements that are for it from \p from, which is laid out like the send buffer, and receives

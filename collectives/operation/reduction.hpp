@@ -15,8 +15,8 @@
 namespace troupe {
 
 /// avg is the sum divided by the number of ranks. For integers it is a wrapping sum followed by a truncating division.
-/// For floats every rank's elements are multiplied by 1/n, rounded to the dtype, before the sum; Gloo divides the sum.
-/// pre_mul_sum is the sum after each rank has multiplied its own elements by its own factor.
+/// For floats every rank's elements are multiplied by 1/n, rounded to the dtype, before the sum; Gloo, without a
+/// hierarchy, divides it. pre_mul_sum is the sum after each rank has multiplied its own elements by its own factor.
 enum class reduction : std::uint8_t { sum, prod, min, max, avg, pre_mul_sum };
 inline constexpr auto all_reductions = enum_values<reduction>;
 

@@ -163,8 +163,7 @@ int main(int count, char** words) try {
                                                  : "the world was stopped";
     std::fprintf(stderr, "process %s: ends at step %llu of %llu: %s\n", variable("TROUPE_PROCESS").c_str(),
                  static_cast<unsigned long long>(work.step()), static_cast<unsigned long long>(steps), why.c_str());
-    if (received_signal != 0) return 128 + received_signal;
-    return reason.code == troupe::errc::stopping ? 0 : out_of_its_world; // as of one that leaves: troupe ctl leave
+    return received_signal != 0 ? 128 + received_signal : out_of_its_world;
   }
   const bool right = work.is_right();
   std::printf("process %s: %llu steps, every weight is %s\n", variable("TROUPE_PROCESS").c_str(),

@@ -143,7 +143,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=4, help="processes (default %(default)s)")
     parser.add_argument("--spares", type=int, default=1, help="processes that stand by (default %(default)s)")
     parser.add_argument("--kills", type=int, default=20, help="kills of each script (default %(default)s)")
-    parser.add_argument("--steps", type=int, default=2000, help="steps of each run (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=6000, help="steps of each run (default %(default)s)")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds after each step of a disturbed run (default %(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the kills (default: another one)")
     options = parser.parse_args()

@@ -104,35 +104,6 @@ struct fibers::fiber final : thread {
     std::size_t size_bytes_;
   };
 
-  /// Stacks of ended fibers of this thread, for later ones: mapping and unmapping them took half of the time of small
-  /// worlds, and kept threads that simulate beside each other from more than two cores' work.
-  class spare_stacks {
-  public:
-    [[nodiscard]] std::unique_ptr<stack_memory> take(std::size_t size_bytes) {
-      while (!kept_.empty()) {
-        std::unique_ptr<stack_memory> last = std::move(kept_.back());
-        kept_.pop_back();
-        if (last->size_bytes() == size_bytes) return last;
-      }
-      return std::make_unique<stack_memory>(size_bytes);
-    }
-    void give_back([[maybe_unused]] std::unique_ptr<stack_memory> stack) {
-#if !defined(TROUPE_ASAN_FIBERS) && !defined(TROUPE_TSAN_FIBERS) // which forget a stack's use only when it is unmapped
-      if (kept_.size() < most) kept_.push_back(std::move(stack));
-#endif
-    }
-
-  private:
-    static constexpr std::size_t most = 512;
-
-    std::vector<std::unique_ptr<stack_memory>> kept_;
-  };
-
-  [[nodiscard]] static spare_stacks& spares() {
-    static thread_local spare_stacks all;
-    return all;
-  }
-
   std::uint64_t number = 0;
   group of = 0;
   const machine_clock* clock = nullptr; ///< Of its group; null: virtual time.
@@ -168,8 +139,32 @@ struct fibers::fiber final : thread {
   }
 };
 
+/// Stacks of ended fibers, for later ones: mapping and unmapping them took a third of a small world's CPU time.
+class fibers::spare_stacks {
+public:
+  [[nodiscard]] std::unique_ptr<fiber::stack_memory> take(std::size_t size_bytes) {
+    if (kept_.empty()) return std::make_unique<fiber::stack_memory>(size_bytes);
+    std::unique_ptr<fiber::stack_memory> last = std::move(kept_.back());
+    kept_.pop_back();
+    return last;
+  }
+  void give_back(std::unique_ptr<fiber::stack_memory> stack) {
+#if !defined(TROUPE_ASAN_FIBERS) && !defined(TROUPE_TSAN_FIBERS) // which forget a stack's use only when it is unmapped
+    kept_.push_back(std::move(stack));
+#else
+    stack = nullptr;
+#endif
+  }
+
+private:
+  std::vector<std::unique_ptr<fiber::stack_memory>> kept_;
+};
+
 fibers::fibers(chooser choose, std::size_t stack_bytes)
-  : choose_{std::move(choose)}, stack_bytes_{stack_bytes * frame_growth}, outside_{std::make_unique<fiber>()} {
+  : choose_{std::move(choose)},
+    stack_bytes_{stack_bytes * frame_growth},
+    stacks_{std::make_unique<spare_stacks>()},
+    outside_{std::make_unique<fiber>()} {
 #ifdef TROUPE_TSAN_FIBERS
   outside_->seen_as = __tsan_get_current_fiber();
 #endif
@@ -209,7 +204,7 @@ std::shared_ptr<thread_scheduler::thread> fibers::start(std::function<void()> bo
   made->of = caller().of;
   made->clock = caller().clock;
   made->body = std::move(body);
-  made->stack = fiber::spares().take(stack_bytes_);
+  made->stack = stacks_->take(stack_bytes_);
   made->stack_first = made->stack->first();
   made->stack_bytes = made->stack->size_bytes();
   if (::getcontext(&made->context) != 0)
@@ -238,7 +233,7 @@ void fibers::run_turn(fiber& one) {
 #ifdef TROUPE_TSAN_FIBERS
   __tsan_destroy_fiber(one.seen_as);
 #endif
-  fiber::spares().give_back(std::move(one.stack));
+  stacks_->give_back(std::move(one.stack));
   std::erase_if(all_, [&](const auto& each) { return each.get() == &one; });
 }
 

@@ -107,6 +107,7 @@ public:
 
 private:
   struct fiber;
+  class spare_stacks;
 
   [[nodiscard]] std::shared_ptr<thread> start(std::function<void()> body) override;
   void join(thread& ended) override;
@@ -140,6 +141,7 @@ private:
   std::map<group, std::shared_ptr<const machine_clock>> clocks_;
   std::set<std::tuple<time_point, std::uint64_t, fiber*>> timers_;
   std::vector<std::shared_ptr<fiber>> all_;
+  std::unique_ptr<spare_stacks> stacks_;
   std::unique_ptr<fiber> outside_;
 };
 

@@ -18,7 +18,7 @@ started=()
 # shellcheck disable=SC2034 # for the scripts
 member=("$program" --backend gloo --steps 50 --elements 16)
 # shellcheck disable=SC2034
-long_member=("$program" --backend gloo --steps 300 --step-ms 20 --elements 16)
+long_member=("$program" --backend gloo --steps 800 --step-ms 20 --elements 16)
 
 clean_up() {
   local pid
@@ -64,7 +64,9 @@ start_controller() {
 }
 
 await_controller() {
-  wait "$controller" || { cat "$work/controller-log" >&2; fail "the controller ended with $?"; }
+  local status=0
+  wait "$controller" || status=$?
+  [[ $status -eq 0 ]] || { cat "$work/controller-log" >&2; fail "the controller ended with $status"; }
 }
 
 check_members() {
@@ -90,14 +92,14 @@ await_lines() {
 lose_and_drain() {
   local log=$1 lost
   await_lines 4 'of 4 in epoch 1 begins' "$log"
-  lost=$("$troupe" ctl status | awk '$2 == 1 { print $4 }')
+  lost=$("$troupe" ctl status | awk '$2 == 1 { print $4 }') || { cat "$log"; fail "the world's state is not told"; }
   kill -9 "$lost"
   await_lines 3 'of 3 in epoch 2 begins' "$log"
-  "$troupe" ctl leave 3
+  "$troupe" ctl leave 3 || { cat "$log"; fail "the process of place 3 cannot leave"; }
   await_lines 2 'of 2 in epoch 3 begins' "$log"
   echo "process $lost was killed, and the process of place 3 has left"
 }
 
 check_survivors() {
-  [[ $(grep -c '300 steps, every weight is right' "$1") == 2 ]] || { cat "$1"; fail "not both processes that remain have right weights"; }
+  [[ $(grep -c '800 steps, every weight is right' "$1") == 2 ]] || { cat "$1"; fail "not both processes that remain have right weights"; }
 }

@@ -10,7 +10,7 @@ as_root=()
 [[ $(id -u) -ne 0 ]] || as_root=(--allow-run-as-root)
 start_controller 3
 timeout 120 mpirun "${as_root[@]}" --oversubscribe -n 3 -x TROUPE_CONTROL -x TROUPE_JOIN_TOKEN "${member[@]}" \
-  >"$work/said" 2>&1 || { cat "$work/said"; fail "mpirun ended with $?"; }
+  >"$work/said" 2>&1 || { status=$?; cat "$work/said"; fail "mpirun ended with $status"; }
 check_members 3 "$work/said"
 await_controller
 
@@ -20,6 +20,6 @@ timeout 120 mpirun "${as_root[@]}" --oversubscribe --enable-recovery -n 4 -x TRO
 job=$!
 started+=("$job")
 lose_and_drain "$work/survived"
-wait "$job" || { cat "$work/survived"; fail "mpirun ended with $?"; }
+wait "$job" || true # its status is that of a process that was killed or has left
 check_survivors "$work/survived"
 await_controller

@@ -12,7 +12,7 @@ STEPS, LOST_AT, SAVED_EVERY = 20, 13, 5
 
 dist.init_process_group("troupe")
 rank, size, attempt = dist.get_rank(), dist.get_world_size(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-file = pathlib.Path(f"/tmp/troupe-{os.environ['TORCHELASTIC_RUN_ID']}.pt")
+file = pathlib.Path(os.environ["TROUPE_TEST_STATE"])
 state = torch.load(file) if attempt > 0 else {"step": 0, "weights": torch.zeros(4)}
 dist.barrier()  # all have read it
 if attempt > 0:
@@ -27,7 +27,4 @@ for step in range(state["step"], STEPS):
         torch.save({"step": step + 1, "weights": state["weights"]}, file)
 assert state["weights"].tolist() == [sum(r + s for r in range(size) for s in range(STEPS))] * 4, state
 print(f"rank {rank} has done {STEPS} steps in attempt {attempt}", flush=True)
-dist.barrier()
-if rank == 0:
-    file.unlink()
 dist.destroy_process_group()

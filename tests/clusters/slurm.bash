@@ -81,7 +81,7 @@ $troupe controller -n \$SLURM_NTASKS --policy shrink --suspicion 30s >control-2 
 until grep -q TROUPE_CONTROL control-2; do sleep 0.1; done
 export \$(cat control-2)
 srun --overcommit ${long_member[*]} # ends with the status of the lost process
-wait
+wait %1
 JOB
 timeout 120 sbatch --wait --overcommit --ntasks=4 --output="$work/survived" job &
 job=$!
@@ -89,5 +89,5 @@ started+=("$job")
 await_lines 1 TROUPE_CONTROL "$work/control-2"
 export "$(cat "$work/control-2")"
 lose_and_drain "$work/survived"
-wait "$job" || { cat "$work/survived"; fail "the batch job ended with $?"; }
+wait "$job" || { status=$?; cat "$work/survived"; scancel --full --signal=KILL --user=root || true; fail "the batch job ended with $status"; }
 check_survivors "$work/survived"

@@ -458,7 +458,7 @@ class TroupeBackend(_Backend):  # type: ignore[misc]
             raise ValueError(f"{what} was given an output of {tensor.numel()} elements at rank {self._rank}, and the input for "
                              f"that rank has {counts[self._rank]}: give equal sizes")
         target, finish = self._in_order_for(what, tensor)
-        if tensor.is_cuda and len(set(counts)) == 1:  # on the CPU, sums then have the bits of PyTorch's gloo
+        if self._gpu is not None and len(set(counts)) == 1:  # else sums have the bits of PyTorch's gloo
             operation = self._reduction(what, "reduce_scatter", joined(inputs), target, opts.reduceOp)
         else:
             operation = self._reduction(what, "reduce_scatter_v", joined(inputs), target, opts.reduceOp,
